@@ -1,0 +1,71 @@
+# Needs python3 (3.11 or newer) and make; everything else is installed into .venv. See docs/development.md.
+PYTHON = python3
+VENV = .venv
+ARGS =
+BIN = $(VENV)/bin
+CODE = duplex_server models pipeline transport loadtest tools tests
+PYTEST = $(BIN)/python -m pytest
+
+.PHONY: help python-version install dev serve test e2e test-full cover format clean
+.PHONY: check check-format check-lint check-types check-imports check-house
+
+help:
+	@echo "make serve      install the default models and start the server on http://127.0.0.1:8000"
+	@echo "                (ARGS is passed on: make serve ARGS='--port 9000 --set thinker.source=/path/to.gguf')"
+	@echo "make check      format, lint, types, import rules, house rules"
+	@echo "make test       the tests, without those marked slow and without tests/e2e"
+	@echo "make e2e        the running server, with real speech through a real socket"
+	@echo "make test-full  all of them"
+	@echo "make cover      make test, with coverage"
+	@echo "make format     put the code into the house's format"
+	@echo "make clean      remove .venv and caches"
+
+# The one test that must work on any Python that `python3` may be.
+python-version:
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("$(PYTHON) is Python %d.%d; Python 3.11 or newer is needed. If you have one: make PYTHON=/path/to/python3.11" % sys.version_info[:2])'
+
+install: python-version
+	@$(PYTHON) tools/install.py serve $(VENV)
+
+dev: python-version
+	@$(PYTHON) tools/install.py dev $(VENV)
+
+serve: install
+	@exec $(BIN)/duplex-server serve $(ARGS)
+
+# `make -k check` goes on after the first that fails.
+check: check-format check-lint check-types check-imports check-house
+
+check-format: dev
+	$(BIN)/ruff format --check .
+
+check-lint: dev
+	$(BIN)/ruff check .
+
+check-types: dev
+	$(BIN)/mypy $(CODE)
+
+check-imports: dev
+	$(BIN)/lint-imports
+
+check-house: dev
+	$(BIN)/python tools/house_rules.py
+
+format: dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: dev
+	$(PYTEST) --ignore=tests/e2e -m "not slow" $(ARGS)
+
+e2e: dev
+	$(PYTEST) tests/e2e $(ARGS)
+
+test-full: dev
+	$(PYTEST) $(ARGS)
+
+cover: dev
+	$(PYTEST) --ignore=tests/e2e -m "not slow" --cov --cov-report=term $(ARGS)
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage

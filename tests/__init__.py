@@ -1,0 +1,1 @@
+"""Holds the tests, one folder per package."""

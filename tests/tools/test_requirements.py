@@ -1,0 +1,73 @@
+"""Tests that what the code imports is what pyproject.toml asks for."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+OURS = {"duplex_server", "models", "pipeline", "transport", "loadtest", "tests", "tools"}
+# What comes with faster-whisper, and with openai: neither can do without it.
+BROUGHT = {"models": {"huggingface_hub"}, "tests": {"pydantic"}}
+EXTRAS = {
+    "duplex_server": (),
+    "pipeline": (),
+    "transport": (),
+    "models": ("cpu", "piper"),
+    "loadtest": ("test",),
+    "tests": ("cpu", "piper", "test"),
+    "tools": (),
+}
+
+
+def _name(requirement: str) -> str:
+    return re.split(r"[\[<>=!~; ]", requirement)[0].lower().replace("_", "-")
+
+
+def _imports(folder: Path) -> Iterator[tuple[str, str]]:
+    """The top-level name of every absolute import, with its place."""
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Import(names=aliases):
+                    names = [alias.name for alias in aliases]
+                case ast.ImportFrom(module=str(module)):
+                    names = [module]
+                case _:
+                    continue
+            for name in names:
+                yield name.partition(".")[0], f"{path.relative_to(ROOT)}:{node.lineno}"
+
+
+@pytest.mark.parametrize("package", EXTRAS)
+def test_every_library_is_asked_for(package: str) -> None:
+    optional = PROJECT["optional-dependencies"]
+    asked = {_name(one) for one in PROJECT["dependencies"]}
+    asked |= {_name(one) for extra in EXTRAS[package] for one in optional[extra]}
+    brings = packages_distributions()
+    not_asked_for = [
+        f"{place} imports {name}"
+        for name, place in _imports(ROOT / package)
+        if name not in OURS | set(sys.stdlib_module_names) | BROUGHT.get(package, set())
+        and asked.isdisjoint(one.lower().replace("_", "-") for one in brings.get(name, ()))
+    ]
+    assert not_asked_for == []
+
+
+def test_a_version_is_pinned_in_one_place() -> None:
+    """A version that pyproject.toml fixes stands in no constraint too, where the two could part."""
+    text = (ROOT / "requirements" / "constraints.txt").read_text()
+    checked = {_name(name) for name in re.findall(r"^([\w.-]+)==", text, re.MULTILINE)}
+    optional = [one for extra in PROJECT["optional-dependencies"].values() for one in extra]
+    pinned = {_name(one) for one in optional if "==" in one}
+    assert pinned
+    assert checked
+    assert checked.isdisjoint(pinned)
