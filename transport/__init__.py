@@ -1,0 +1,1 @@
+"""Carries messages and blocks of data between stages."""
