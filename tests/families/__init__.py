@@ -1,0 +1,1 @@
+"""Holds model families made for tests; each loads like any other."""

@@ -1,0 +1,1 @@
+"""Speaks before it is spoken to."""

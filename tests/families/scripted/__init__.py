@@ -1,0 +1,1 @@
+"""A cascade that does exactly what it is told."""

@@ -1,0 +1,1 @@
+"""Writes from the event loop, as a remote service would."""

@@ -1,0 +1,1 @@
+"""Writes what it is told, and misbehaves on request."""
