@@ -1,0 +1,1 @@
+"""Measures a running server from outside, as a client hears it."""

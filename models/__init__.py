@@ -1,0 +1,1 @@
+"""Holds the model families, one folder each."""

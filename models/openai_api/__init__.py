@@ -1,0 +1,1 @@
+"""Thinks with any server that speaks OpenAI's chat completions."""

@@ -1,0 +1,1 @@
+"""Detects voice activity with the Silero network."""

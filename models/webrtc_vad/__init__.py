@@ -1,0 +1,1 @@
+"""Detects voice activity with WebRTC's detector and a gate on energy."""

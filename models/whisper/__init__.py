@@ -1,0 +1,1 @@
+"""Recognizes speech with Whisper through faster-whisper and CTranslate2."""

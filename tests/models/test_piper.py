@@ -1,0 +1,336 @@
+"""The Piper talker with the real voice, heard again by the real recognizer, and the shape of its sound."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import jiwer
+import numpy as np
+import onnxruntime
+import pytest
+import soxr
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from models.piper.family import FAMILY
+from models.piper.shaping import GAIN, PIECE_MS, pieces, shape
+from models.piper.talker import Options, PiperTalker
+from models.piper.voice import Card, read_card
+from models.registry import load_family
+from models.whisper.recognizer import Recognizer
+from pipeline.chunk import (
+    Audio,
+    Caption,
+    Chunk,
+    End,
+    Failed,
+    Payload,
+    Prepare,
+    Prompt,
+    Reply,
+    Segment,
+    Speak,
+    Text,
+    Think,
+    Transcribe,
+    Transcript,
+)
+from pipeline.errors import StageError
+from pipeline.stage import Work
+from transport.base import inline
+
+RATE_HZ = 22_050
+FENCE = Reply("a", 1)
+
+
+@pytest.fixture(scope="module")
+def loaded() -> PiperTalker:
+    onnxruntime.set_seed(7)  # the noise of the sessions made after this
+    stage = PiperTalker(Options(threads=1))
+    stage.load()
+    return stage
+
+
+@pytest.fixture
+def talker(loaded: PiperTalker) -> Iterator[PiperTalker]:
+    yield loaded
+    loaded.forget("a")
+    loaded.forget("b")
+
+
+def work(*payloads: Payload, fence: Reply = FENCE) -> Work:
+    return Work(fence, tuple(Chunk(fence, "thinker", seq, payload) for seq, payload in enumerate(payloads)))
+
+
+def run(stage: PiperTalker, first: Work, most_steps: int = 50) -> list[Chunk]:
+    """Feed `first`, which ends the text, and step until the speech is over."""
+    chunks = list(stage.step([first]).chunks)
+    for _ in range(most_steps):
+        if chunks and chunks[-1].last:
+            return chunks
+        step = stage.step([Work(first.fence)])
+        assert step.chunks
+        chunks += step.chunks
+    raise AssertionError(f"the speech is not over after {most_steps} steps")
+
+
+def say(stage: PiperTalker, text: str, job: Speak | None = None) -> list[Chunk]:
+    job = job or Speak(FENCE)
+    stage.admit(job)
+    return run(stage, work(Text(text), End(), fence=job.fence))
+
+
+def captions(chunks: Sequence[Chunk]) -> str:
+    return "".join(chunk.payload.text for chunk in chunks if isinstance(chunk.payload, Caption))
+
+
+def sound(chunks: Sequence[Chunk]) -> NDArray[np.int16]:
+    blocks = [chunk.payload.pcm for chunk in chunks if isinstance(chunk.payload, Audio)]
+    return np.frombuffer(b"".join(blocks), "<i2")
+
+
+def hear(whisper: Recognizer, pcm: NDArray[np.int16]) -> str:
+    """The words in lower case, without signs."""
+    at_16k = soxr.resample(pcm.astype(np.float32), RATE_HZ, 16_000).clip(-32768, 32767).astype(np.int16)
+    fence = Segment("ears", 1, len(pcm))
+    whisper.admit(Transcribe(fence, inline({"pcm": at_16k}), 16_000, final=True))
+    for _ in range(10):
+        for chunk in whisper.step([Work(fence)]).chunks:
+            if isinstance(chunk.payload, Transcript):
+                return " ".join(re.findall(r"[a-z0-9$']+", chunk.payload.text.lower()))
+    raise AssertionError("the recognizer gave no transcript")
+
+
+# ---- heard again ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "The quick brown fox jumps over the lazy dog. We had everything before us.",
+            "the quick brown fox jumps over the lazy dog we had everything before us",
+        ),
+        (
+            "Well, **I can help** you with [that](http://x.y). It is a very nice day today \U0001f600!",
+            "well i can help you with that it is a very nice day today",
+        ),
+        (
+            "Doctor Brown and Mr. Green went to the market in the morning, because they needed bread.",
+            "dr brown and mr green went to the market in the morning because they needed bread",
+        ),
+    ],
+)
+def test_what_is_said_can_be_understood(talker: PiperTalker, whisper: Recognizer, text: str, words: str) -> None:
+    heard = hear(whisper, sound(say(talker, text)))
+    # The voice draws noise, so now and then a word is heard as one that sounds alike.
+    assert jiwer.wer(words, heard) <= 0.2, heard
+
+
+@pytest.mark.parametrize(
+    ("text", "figures"),
+    [
+        ("It was in 1995 that the ticket to the city still cost only $3.50.", ("1995", "$350")),
+        ("The first train leaves at 10:30 a.m. and the second one on May 3rd.", ("1030am", "may3rd")),
+    ],
+)
+def test_figures_are_heard_as_written(
+    talker: PiperTalker, whisper: Recognizer, text: str, figures: tuple[str, ...]
+) -> None:
+    heard = hear(whisper, sound(say(talker, text))).replace(" ", "")
+    assert all(figure in heard for figure in figures), heard
+
+
+# ---- what comes out ------------------------------------------------------------------------------------------------
+
+
+def test_captions_audio_and_spans_agree(talker: PiperTalker) -> None:
+    text = "Sure, that is easy to say. The ticket costs $3.50, and it is valid for a day.\nThank you!"
+    chunks = say(talker, text)
+    assert captions(chunks) == text
+    assert [chunk.seq for chunk in chunks] == list(range(len(chunks)))
+    assert [chunk.last for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+    assert chunks[-1].payload == End("stop")
+    assert {chunk.role for chunk in chunks} == {"talker"}
+    shown = at = 0
+    for chunk in chunks[:-1]:
+        if isinstance(chunk.payload, Caption):
+            assert at == shown  # the sound of the caption before is complete
+            shown += len(chunk.payload.text)
+        else:
+            assert isinstance(chunk.payload, Audio)
+            assert chunk.payload.rate_hz == RATE_HZ
+            assert 0 < len(chunk.payload.pcm) // 2 <= RATE_HZ * PIECE_MS // 1000
+            assert chunk.text_span is not None
+            assert chunk.text_span[0] == at <= chunk.text_span[1] <= shown
+            assert not chunk.exact
+            at = chunk.text_span[1]
+    assert at == shown == len(text)
+
+
+def test_speech_starts_before_the_sentence_is_written(talker: PiperTalker) -> None:
+    talker.admit(Speak(FENCE))
+    words = ["Well", "of", "course,", "I", "can", "tell", "you", "a", "lot", "about", "the", "old", "bridge"]
+    said = next((count for count, word in enumerate(words) if talker.step([work(Text(f"{word} "))]).chunks), len(words))
+    assert said <= 4
+
+
+def test_it_is_idle_until_a_clause_is_there(talker: PiperTalker) -> None:
+    talker.admit(Speak(FENCE))
+    assert talker.step([work(Text("Hel"))]).idle == {FENCE}
+    first = talker.step([work(Text("lo there. How are you? Fine. And"))])
+    assert captions(first.chunks) == "Hello there."
+    assert first.idle == frozenset()
+    assert captions(talker.step([work()]).chunks) == " How are you?"
+    last = talker.step([work()])
+    assert captions(last.chunks) == " Fine."
+    assert last.idle == {FENCE}
+    over = talker.step([work(End())])
+    assert captions(over.chunks) == " And"
+    assert over.chunks[-1].last
+    assert over.idle == frozenset()
+
+
+def test_nothing_to_say_ends_without_sound(talker: PiperTalker) -> None:
+    assert [chunk.payload for chunk in say(talker, "\U0001f600 \U0001f389")] == [End("stop")]
+
+
+def test_a_failed_thinker_ends_the_speech(talker: PiperTalker) -> None:
+    talker.admit(Speak(FENCE))
+    first = talker.step([work(Text("One is said. Two is not. Three nei"))])
+    assert captions(first.chunks) == "One is said."
+    assert [chunk.payload for chunk in talker.step([work(Failed("stage_lost", "gone"))]).chunks] == [End("stop")]
+
+
+def test_a_bound_on_samples_cuts_the_speech(talker: PiperTalker) -> None:
+    chunks = say(talker, "This is one sentence. This is another one.", Speak(FENCE, max_samples=10_000))
+    assert len(sound(chunks)) == 10_000
+    assert chunks[-1].payload == End("length")
+    spans = [chunk.text_span for chunk in chunks if chunk.text_span]
+    assert 0 < spans[-1][1] < len("This is one sentence.")
+
+
+def test_two_replies_are_said_in_turn(talker: PiperTalker) -> None:
+    other = Reply("b", 1)
+    talker.admit(Speak(FENCE))
+    talker.admit(Speak(other))
+    talker.step([work(Text("Red. "))])
+    talker.step([work(Text("Blue. "), fence=other)])
+    assert captions(run(talker, work(End()))) == "Red. "
+    assert captions(run(talker, work(End(), fence=other))) == "Blue. "
+
+
+def test_speed_changes_the_length(talker: PiperTalker) -> None:
+    text = "The train to the city leaves from the second platform."
+    slow, fast = (len(sound(say(talker, text, Speak(FENCE, speed=speed)))) for speed in (0.7, 1.4))
+    assert 1.5 < slow / fast < 2.6
+
+
+def test_an_unknown_voice_is_spoken_by_the_default(talker: PiperTalker) -> None:
+    assert len(sound(say(talker, "Hello there.", Speak(FENCE, voice="alloy")))) > 5000
+
+
+def test_an_interrupt_ends_a_step_and_the_clause_is_not_lost(talker: PiperTalker) -> None:
+    text = "considerable measures " * 13 + "taken."
+    talker.admit(Speak(FENCE))
+    steps: list[tuple[Chunk, ...]] = []
+    running = threading.Thread(target=lambda: steps.append(talker.step([work(Text(text), End())]).chunks))
+    running.start()
+    while running.is_alive():
+        talker.interrupt()
+        running.join(0.001)
+    assert steps == [()]
+    assert captions(run(talker, work())) == text
+
+
+def test_a_dropped_reply_is_silent(talker: PiperTalker) -> None:
+    talker.admit(Speak(FENCE))
+    talker.drop(FENCE)
+    talker.drop(FENCE)
+    assert talker.step([work(Text("Hello there. "), End())]).chunks == ()
+    talker.prepare(Prepare("a", Prompt(())))
+    talker.forget("unknown")
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [(Think(FENCE, Prompt(()), 1), "takes Speak"), (Speak(FENCE, speed=0.0), "speed is 0.0; expected 0.25")],
+)
+def test_what_it_can_not_do_is_said(talker: PiperTalker, job: Think | Speak, message: str) -> None:
+    with pytest.raises(StageError, match=message):
+        talker.admit(job)
+
+
+# ---- the shape of the sound ----------------------------------------------------------------------------------------
+
+
+def test_clauses_meet_without_a_click_and_without_long_silence(talker: PiperTalker) -> None:
+    chunks = say(talker, "Well of course, that is so. Let us go now! Is it late?")
+    edges, clause = [], 0
+    for chunk in chunks:
+        if isinstance(chunk.payload, Caption):
+            clause += 1
+        elif isinstance(chunk.payload, Audio):
+            edges.append((clause, np.frombuffer(chunk.payload.pcm, "<i2")))
+    for number in range(1, clause + 1):
+        whole = np.concatenate([pcm for of, pcm in edges if of == number])
+        assert abs(int(whole[0])) < 50
+        assert abs(int(whole[-1])) < 50
+        loud = np.nonzero(np.abs(whole.astype(np.int32)) > 300)[0]
+        assert loud[0] < RATE_HZ // 20
+        assert len(whole) - loud[-1] < RATE_HZ // 3
+    everything = sound(chunks)
+    assert 8_000 < np.abs(everything.astype(np.int32)).max() < 32_767
+
+
+def test_silence_stays_silent_and_short_sounds_survive() -> None:
+    assert len(shape(np.zeros(5000, np.float32), RATE_HZ, "sentence")) == 0
+    assert len(shape(np.zeros(0, np.float32), RATE_HZ, "none")) == 0
+    click = np.zeros(5000, np.float32)
+    click[2500] = 0.5
+    assert np.abs(shape(click, RATE_HZ, "none")).max() == int(0.5 * GAIN * 32767)
+    assert len(shape(np.ones(1, np.float32), RATE_HZ, "none")) == 1
+
+
+@given(st.integers(1, 60_000), st.integers(0, 1000), st.integers(0, 400))
+def test_pieces_cover_samples_and_characters(samples: int, start: int, chars: int) -> None:
+    cut = list(pieces(samples, RATE_HZ, start, chars))
+    assert [part.start for part, _ in cut] == [0, *(part.stop for part, _ in cut[:-1])]
+    assert cut[-1][0].stop == samples
+    assert [span[0] for _, span in cut] == [start, *(span[1] for _, span in cut[:-1])]
+    assert cut[-1][1][1] == start + chars
+
+
+# ---- what it says of itself ----------------------------------------------------------------------------------------
+
+
+def test_the_family_says_what_it_is() -> None:
+    assert load_family("piper") is FAMILY
+    told = FAMILY.describe(Options())
+    assert told.rate_hz == RATE_HZ
+    assert told.voices == ("joe",)
+    assert "GPL" in told.note
+    assert FAMILY.placement == "process"
+    assert {part.licence for part in FAMILY.parts} >= {"GPL-3.0-or-later"}
+
+
+def test_what_is_no_voice_is_refused(tmp_path: Path) -> None:
+    model = tmp_path / "en_US-nobody-low.onnx"
+    config = model.with_name(f"{model.name}.json")
+    model.write_bytes(b"no model")
+    with pytest.raises(StageError, match="no configuration of a Piper voice"):
+        PiperTalker(Options(source=str(model))).load()
+    config.write_text('{"audio": {"sample_rate": 16000}, "espeak": {"voice": "en-us"}}')
+    assert read_card(config) == Card(("nobody",), 16_000, "en-us")
+    with pytest.raises(StageError, match="no Piper voice that works here"):
+        PiperTalker(Options(source=str(model))).load()
+    config.write_text('{"audio": {"sample_rate": 1}, "espeak": {"voice": "x"}, "speaker_id_map": {"b": 1, "a": 0}}')
+    assert read_card(config).voices == ("a", "b")
+    with pytest.raises(StageError, match="no such file"):
+        PiperTalker(Options(source="/nowhere/voice.onnx")).load()
+    with pytest.raises(StageError, match="speed is 9"):
+        PiperTalker(Options(speed=9.0)).load()
