@@ -1,0 +1,35 @@
+"""Defines what a session is made with: the server's choices and what the pipeline can do. A journal begins with it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a session knows that its peer did not say."""
+
+    stream: str
+    """The session's passage through the pipeline."""
+    id_seed: str
+    """What its ids are made from."""
+    model: str
+    """The model the peer asked for, echoed to it."""
+    instructions: str
+    expires_at: int
+    """Unix seconds; for the peer to read, nothing is measured by it."""
+    lifetime_s: float
+    """How long the session may last on its own clock."""
+    voice: str
+    temperature: float | None
+    """None leaves it to the thinker."""
+    voices: tuple[str, ...]
+    """The talker's voices, the default first."""
+    talker_rate_hz: int
+    run_ahead_ms: int
+    """How far sending may run ahead of hearing; a property of the channel."""
+    client_buffer_ms: int
+    """How much sound a client of this channel holds back before it plays."""
+    answer_empty: bool
+    """Whether a turn without words is answered."""
+    max_reply_tokens: int
+    max_reply_s: float

@@ -1,0 +1,72 @@
+"""Carries out what a client asks of the conversation's items: create, retrieve, truncate, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from duplex_server.realtime import items, wire
+from duplex_server.realtime.conversation import Conversation, Entry
+from duplex_server.realtime.wire import AnyServerEvent, Fault
+
+NewId = Callable[[str], str]
+Told = tuple[AnyServerEvent, ...] | Fault
+"""What the client is told: the events of success, or the one fault for which nothing changed."""
+
+
+def add(conversation: Conversation, entry: Entry, after: str | None, new_id: NewId) -> tuple[AnyServerEvent, ...]:
+    """Put a complete item in."""
+    previous = conversation.add(entry, after)
+    return (
+        wire.ItemAdded(event_id=new_id("event"), item=entry.item, previous_item_id=previous),
+        wire.ItemDone(event_id=new_id("event"), item=entry.item, previous_item_id=previous),
+    )
+
+
+def create(conversation: Conversation, event: wire.CreateItem, new_id: NewId) -> Told:
+    item = items.accept(event.item, new_id, "item")
+    if isinstance(item, Fault):
+        return item
+    if item.id in conversation:
+        return Fault(
+            code="item_create_duplicate_item_id",
+            message=f"The conversation has an item {item.id!r} already. Choose another id or delete that item.",
+            param="item.id",
+        )
+    after = event.previous_item_id
+    if after is not None and after != "root" and after not in conversation:
+        return Fault(
+            code="invalid_value",
+            message=f'There is no item {after!r} to insert after. Use a known id, "root" or null.',
+            param="previous_item_id",
+        )
+    return add(conversation, Entry(item), after, new_id)
+
+
+def retrieve(conversation: Conversation, event: wire.RetrieveItem, new_id: NewId) -> Told:
+    entry = conversation.get(event.item_id)
+    if entry is None:
+        return items.unknown(event.item_id, "item_retrieve_invalid_item_id")
+    return (wire.ItemRetrieved(event_id=new_id("event"), item=entry.item),)
+
+
+def truncate(conversation: Conversation, event: wire.TruncateItem, new_id: NewId) -> Told:
+    entry = conversation.get(event.item_id)
+    if entry is None:
+        return items.unknown(event.item_id, "item_truncate_invalid_item_id")
+    if entry.track is None or event.content_index != 0:
+        return Fault(
+            code="unsupported_content_type",
+            message="Only the speech of an assistant's message can be truncated (content_index 0).",
+            param="item_id" if entry.track is None else "content_index",
+        )
+    cut_ms = conversation.truncate(entry, event.audio_end_ms)
+    truncated = wire.ItemTruncated(
+        event_id=new_id("event"), item_id=event.item_id, content_index=0, audio_end_ms=cut_ms
+    )
+    return (truncated,)
+
+
+def delete(conversation: Conversation, event: wire.DeleteItem, new_id: NewId) -> Told:
+    if not conversation.delete(event.item_id):
+        return items.unknown(event.item_id, "item_delete_invalid_item_id")
+    return (wire.ItemDeleted(event_id=new_id("event"), item_id=event.item_id),)

@@ -1,0 +1,130 @@
+"""Takes items over from a client, and writes what is told about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import assert_never
+
+import msgspec
+
+from duplex_server.realtime import wire
+from duplex_server.realtime.hearing import Heard
+from duplex_server.realtime.schema import (
+    INPUT_RATE_HZ,
+    AudioIn,
+    Content,
+    ContentIn,
+    FunctionCall,
+    FunctionCallIn,
+    FunctionCallOutput,
+    FunctionCallOutputIn,
+    InputAudio,
+    InputAudioIn,
+    InputImage,
+    InputText,
+    Item,
+    ItemIn,
+    Message,
+    MessageIn,
+    OutputAudioIn,
+    OutputText,
+    TextIn,
+)
+from duplex_server.realtime.wire import AnyServerEvent, Fault
+from pipeline.chunk import Failed
+
+
+def accept(item: ItemIn, new_id: Callable[[str], str], path: str) -> Item | Fault:
+    """A client's item as the conversation keeps it; `path` is where it stood, for the error that names a field."""
+    item_id = item.id if isinstance(item.id, str) else new_id("item")
+    match item:
+        case MessageIn():
+            content: list[Content] = []
+            for index, part in enumerate(item.content):
+                taken = _content(part, item.role, f"{path}.content[{index}]")
+                if isinstance(taken, Fault):
+                    return taken
+                content.append(taken)
+            role = "system" if item.role == "developer" else item.role
+            return Message(id=item_id, role=role, content=tuple(content))
+        case FunctionCallIn():
+            call_id = item.call_id if isinstance(item.call_id, str) else new_id("call")
+            return FunctionCall(id=item_id, call_id=call_id, name=item.name, arguments=item.arguments)
+        case FunctionCallOutputIn():
+            return FunctionCallOutput(id=item_id, call_id=item.call_id, output=item.output)
+    assert_never(item)
+
+
+def _content(part: ContentIn, role: str, path: str) -> Content | Fault:
+    match part:
+        case InputText() | TextIn() | OutputText():
+            return _written(part.text, role)
+        case InputImage() if role == "user":
+            return part
+        case InputImage():
+            return Fault(
+                code="invalid_value",
+                message=f"Only a user's message can hold an image; this one has the role {role}.",
+                param=f"{path}.type",
+            )
+        case InputAudioIn():
+            if isinstance(part.transcript, str):
+                return InputAudio(transcript=part.transcript) if role == "user" else _written(part.transcript, role)
+            return Fault(
+                code="invalid_value",
+                message="Sound in created items is not served yet: append it to the buffer, or give its transcript.",
+                param=f"{path}.transcript",
+            )
+        case OutputAudioIn() | AudioIn():
+            words = part.text if isinstance(part.text, str) else part.transcript
+            if isinstance(words, str):
+                return _written(words, role)
+            return Fault(
+                code="missing_required_parameter",
+                message="An assistant's speech can be taken over as words only: expected text or transcript.",
+                param=f"{path}.text",
+            )
+    assert_never(part)
+
+
+def _written(text: str, role: str) -> Content:
+    return OutputText(text=text) if role == "assistant" else InputText(text=text)
+
+
+def unknown(item_id: str, code: str) -> Fault:
+    """The fault of naming an item that is not there."""
+    return Fault(code=code, message=f"There is no item {item_id!r} in the conversation.", param="item_id")
+
+
+def with_transcript(item: Message, transcript: str) -> Message:
+    """A user's message whose speech is known now."""
+    content = tuple(
+        msgspec.structs.replace(part, transcript=transcript) if isinstance(part, InputAudio) else part
+        for part in item.content
+    )
+    return msgspec.structs.replace(item, content=content)
+
+
+def transcription_event(heard: Heard, event_id: str) -> AnyServerEvent:
+    """What the client is told about the words of its user."""
+    if heard.failure is None:
+        return wire.TranscriptionCompleted(
+            event_id=event_id,
+            item_id=heard.item_id,
+            content_index=0,
+            transcript=heard.text,
+            usage=wire.DurationUsage(seconds=round(heard.samples / INPUT_RATE_HZ, 3)),
+        )
+    return wire.TranscriptionFailed(
+        event_id=event_id,
+        item_id=heard.item_id,
+        content_index=0,
+        error=wire.TranscriptionError(
+            type="server_error", code=failure_code(heard.failure), message=heard.failure.message
+        ),
+    )
+
+
+def failure_code(failed: Failed) -> str:
+    """A stage's failure as the protocol names it."""
+    return {"stage_failed": "inference_failed", "capacity": "rate_limit_exceeded"}.get(failed.kind, failed.kind)

@@ -1,0 +1,1 @@
+"""Tests of a realtime session's cores: fed with values, on a virtual clock."""
