@@ -1,0 +1,149 @@
+"""Is the `duplex-server` command."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from duplex_server import __version__, preflight
+
+DEFAULT_URL = "ws://127.0.0.1:8000/v1/realtime"
+KEY_VARIABLE = "DUPLEX_API_KEY"
+OPEN_SERVER = (
+    "this server listens beyond this machine and asks for no key: whoever reaches its port may use it. "
+    "Set DUPLEX_API_KEYS to ask for one"
+)
+DIFFERS = 1  # a replay did not do what was recorded
+CUT_OFF = 1
+USER_ERROR = 2
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code. What a user can mend is told in one line, with code 2."""
+    options = _parser().parse_args(arguments)
+    try:
+        preflight.check_python()
+        preflight.check_packages()
+        code = _run(options)
+        sys.stdout.flush()
+        return code
+    except preflight.PreflightError as error:
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. The interpreter flushes once more as it ends: into nothing.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CUT_OFF
+
+
+def _run(options: argparse.Namespace) -> int:
+    # Imported here, once it is known that these names are ours; each command then imports only what it needs.
+    from pipeline.errors import ConfigError, StageError
+
+    try:
+        match options.command:
+            case "serve":
+                return _serve(options)
+            case "call":
+                return _call(options)
+            case "replay":
+                return _replay(options)
+            case _:
+                return _explain(options)
+    except (ConfigError, StageError) as error:
+        return _fail(str(error))
+
+
+def _fail(message: str) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return USER_ERROR
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="duplex-server", description="A realtime, full-duplex voice server.")
+    parser.add_argument("--version", action="version", version=f"duplex-server {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    serve = commands.add_parser("serve", help="start the server")
+    _add_settings(serve)
+    serve.add_argument("--host", help="address to listen on (server.host)")
+    serve.add_argument("--port", type=int, help="port to listen on, 0 for any free one (server.port)")
+
+    call = commands.add_parser("call", help="ask a running server a question from a sound file")
+    call.add_argument("question", type=Path, metavar="QUESTION.wav", help="speech, in WAV, FLAC, OGG or MP3")
+    call.add_argument("--out", type=Path, required=True, metavar="ANSWER.wav", help="where the spoken answer goes")
+    call.add_argument("--url", default=DEFAULT_URL, help=f"default: {DEFAULT_URL}")
+    call.add_argument("--key", default=os.environ.get(KEY_VARIABLE), help=f"API key; default: ${KEY_VARIABLE}")
+
+    replay = commands.add_parser("replay", help="run a session's journal through a fresh session, and compare")
+    replay.add_argument("file", type=Path, metavar="FILE")
+
+    config = commands.add_parser("config", help="show the configuration").add_subparsers(
+        dest="action", required=True, metavar="ACTION"
+    )
+    explain = config.add_parser("explain", help="every effective setting and where it came from")
+    _add_settings(explain)
+    return parser
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", type=Path, metavar="FILE", help="a YAML file of settings")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="one setting; may be repeated"
+    )
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from duplex_server.config import load_config
+
+    flags = list(options.set)
+    if options.host is not None:
+        flags.append(f"server.host={json.dumps(options.host)}")
+    if options.port is not None:
+        flags.append(f"server.port={options.port}")
+    config = load_config(options.config, flags, os.environ)
+    preflight.check_port(config.server.host, config.server.port)
+    if not config.server.api_keys and not preflight.is_loopback(config.server.host):
+        print(f"warning: {OPEN_SERVER}", file=sys.stderr)
+
+    from duplex_server.observe import configure
+
+    configure(config.server.log_level, config.server.api_keys, config.server.log_content)
+
+    from duplex_server.app import run
+
+    return run(config)
+
+
+def _call(options: argparse.Namespace) -> int:
+    from duplex_server.call import CallError, call
+
+    try:
+        call(options.question, options.out, options.url, options.key)
+    except CallError as error:
+        return _fail(str(error))
+    return 0
+
+
+def _replay(options: argparse.Namespace) -> int:
+    from duplex_server.realtime.journal import replay
+
+    ran = replay(options.file)
+    print(ran)
+    return 0 if ran.differs_at is None else DIFFERS
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from duplex_server.config import load_config
+
+    config = load_config(options.config, options.set, os.environ)
+    width = max(len(one.path) for one in config.explained)
+    for one in config.explained:
+        print(f"{one.path:{width}}  {one.value}  # {one.origin}")
+    return 0

@@ -1,0 +1,199 @@
+"""Turns defaults and what people wrote into one checked configuration."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args
+
+import msgspec
+from msgspec import Meta
+
+from duplex_server.config_sources import Given, from_environment, from_file, from_flags
+from models.registry import dotted_name, load_family
+from pipeline.errors import ConfigError, StageError
+from pipeline.spec import Family, FamilyRole, OptionValue, PipelineSpec, Placement, StageSpec
+
+DEFAULT_FAMILIES: Mapping[FamilyRole, str] = {
+    "detector": "silero",
+    "recognizer": "whisper",
+    "thinker": "llama_cpp",
+    "talker": "piper",
+}
+SECRET = ("key", "keys", "password", "secret")  # ends of names whose values are never shown
+INSTRUCTIONS = (
+    "You are a friendly voice assistant. What you write is spoken aloud: answer in one to three short sentences, "
+    "without lists, markup or emoji."
+)
+
+Natural = Annotated[int, Meta(ge=1)]
+Positive = Annotated[float, Meta(gt=0)]
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the server listens and what it allows."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8000  # 0: any free port
+    api_keys: tuple[str, ...] = ()  # none: whoever reaches the port may use it
+    max_sessions: Natural = 4
+    session_minutes: Positive = 60.0
+    shutdown_s: Annotated[float, Meta(ge=0)] = 5.0
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_content: bool = False
+    journal_dir: str | None = None
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={_shown(name, getattr(self, name))}" for name in self.__struct_fields__)
+        return f"ServerSettings({', '.join(shown)})"
+
+
+class SessionDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a session starts with, and the bounds it keeps to."""
+
+    instructions: str = INSTRUCTIONS
+    voice: str | None = None  # none: the talker's first
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None  # none: the thinker's own
+    run_ahead_ms: Annotated[int, Meta(ge=100, le=60_000)] = 2000
+    client_buffer_ms: Annotated[int, Meta(ge=0, le=5000)] = 100
+    answer_empty: bool = False
+    max_reply_tokens: Natural = 400
+    max_reply_s: Positive = 60.0
+
+
+class Explained(msgspec.Struct, frozen=True):
+    """One effective setting as it may be shown, and where it came from."""
+
+    path: str
+    value: str
+    origin: str
+
+
+class Config(msgspec.Struct, frozen=True):
+    """A whole, checked configuration."""
+
+    server: ServerSettings
+    session: SessionDefaults
+    pipeline: PipelineSpec
+    explained: tuple[Explained, ...]
+
+    def __repr__(self) -> str:
+        """Without keys, which the options of a stage may hold too."""
+        return f"Config({', '.join(f'{one.path}={one.value}' for one in self.explained)})"
+
+
+SECTIONS = ("server", "session", *DEFAULT_FAMILIES)
+
+Section = TypeVar("Section", bound=msgspec.Struct)
+
+
+def load_config(
+    file: Path | None = None, flags: Sequence[str] = (), environment: Mapping[str, str] | None = None
+) -> Config:
+    """The configuration from the defaults, then `file`, then `environment`, then `flags` (`section.key=value`).
+
+    Raises `ConfigError`, which names the setting's dotted path and the place where it was written.
+    """
+    given: dict[str, Given] = {} if file is None else from_file(file)
+    given |= from_environment(environment or {})
+    given |= from_flags(flags)
+    for path, one in given.items():
+        section = path.partition(".")[0]
+        if section not in SECTIONS:
+            raise ConfigError(f"there is no section {section!r}{_hint(section, SECTIONS)} ({one.origin})", path)
+        # A section whose settings are all commented out reads as null.
+        if path == section and one.value is not None:
+            raise ConfigError(f"expected `key: value` lines under it, got {one.value!r} ({one.origin})", path)
+    explained: list[Explained] = []
+    server = _section("server", ServerSettings, _part("server", given), explained)
+    session = _section("session", SessionDefaults, _part("session", given), explained)
+    stages = {role: _stage(role, _part(role, given), explained) for role in DEFAULT_FAMILIES}
+    return Config(server, session, PipelineSpec(**stages), tuple(explained))
+
+
+def _part(section: str, given: Mapping[str, Given]) -> dict[str, Given]:
+    prefix = f"{section}."
+    return {path.removeprefix(prefix): one for path, one in given.items() if path.startswith(prefix)}
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    known = tuple(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(known)}"
+
+
+def _shown(name: str, value: object) -> str:
+    """A value as it may be shown: of keys only how many there are."""
+    if name.endswith(SECRET) and value:
+        return f"({len(value)} set)" if isinstance(value, tuple) else "(set)"
+    return msgspec.json.encode(value).decode()
+
+
+# ---- checking -----------------------------------------------------------------------------------------------------
+
+
+def _section(
+    section: str, kind: type[Section], given: Mapping[str, Given], explained: list[Explained], known: Iterable[str] = ()
+) -> Section:
+    """`kind` with the given fields; adds a line to `explained` for each. `known` are further keys the section has."""
+    fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    for name, one in given.items():
+        if name not in fields:
+            raise ConfigError(f"no such setting{_hint(name, (*known, *fields))} ({one.origin})", f"{section}.{name}")
+    values = {name: _value(f"{section}.{name}", one, fields[name]) for name, one in given.items()}
+    try:
+        # A rule between fields is checked by the struct itself, which raises ValueError.
+        made = kind(**values)
+    except ValueError as error:
+        raise ConfigError(str(error), section) from error
+    for name in fields:
+        origin = given[name].origin if name in given else "default"
+        explained.append(Explained(f"{section}.{name}", _shown(name, getattr(made, name)), origin))
+    return made
+
+
+def _value(path: str, one: Given, kind: Any) -> Any:  # noqa: ANN401 (msgspec takes and gives what a type form says)
+    try:
+        # Not strict: "8000" in quotes is a number where a number is wanted.
+        return msgspec.convert(one.value, kind, strict=False)
+    except msgspec.ValidationError as error:
+        choices = ", ".join(_choices(kind)) if "enum value" in str(error) else ""
+        raise ConfigError(f"{error}{'; there are: ' if choices else ''}{choices} ({one.origin})", path) from error
+
+
+def _choices(kind: object) -> Iterator[str]:
+    """The strings that a `Literal` allows, inside an optional too."""
+    for part in get_args(kind):
+        if isinstance(part, str):
+            yield part
+        else:
+            yield from _choices(part)
+
+
+def _stage(role: FamilyRole, given: Mapping[str, Given], explained: list[Explained]) -> StageSpec:
+    chosen = given.get("family", Given(DEFAULT_FAMILIES[role], "default"))
+    name: str = _value(f"{role}.family", chosen, str)
+    family = _family(role, name, chosen.origin)
+    where = given.get("placement", Given(None, "default"))
+    placement: Placement = _value(f"{role}.placement", where, Placement | None) or family.placement
+    if family.served and placement == "process":
+        raise ConfigError(f"{name!r} schedules itself in the server: inline only ({where.origin})", f"{role}.placement")
+    explained.append(Explained(f"{role}.family", _shown("family", name), chosen.origin))
+    explained.append(Explained(f"{role}.placement", _shown("placement", placement), where.origin))
+    own = {key: one for key, one in given.items() if key not in ("family", "placement")}
+    options = _section(role, family.options, own, explained, known=("family", "placement"))
+    # The family's contract: every option is a scalar.
+    values = {key: cast(OptionValue, getattr(options, key)) for key in own}
+    return StageSpec(dotted_name(name), placement, values)
+
+
+def _family(role: FamilyRole, name: str, origin: str) -> Family:
+    path = f"{role}.family"
+    try:
+        family = load_family(name)
+    except (ConfigError, StageError) as error:
+        raise ConfigError(f"{error.message} ({origin})", path) from error
+    if family.role != role:
+        raise ConfigError(f"{name!r} is a {family.role}, not a {role} ({origin})", path)
+    return family

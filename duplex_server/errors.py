@@ -1,0 +1,34 @@
+"""Writes errors for HTTP peers: one envelope, with the class of the fault in its status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+import msgspec
+from starlette.responses import Response
+
+
+class _Body(msgspec.Struct, frozen=True):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    error: _Body
+
+
+def error_response(
+    status: HTTPStatus,
+    message: str,
+    *,
+    code: str | None = None,
+    param: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """An error in the envelope of the OpenAI API."""
+    kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+    body = msgspec.json.encode(_Envelope(_Body(message, kind, param, code)))
+    return Response(body, status, headers, media_type="application/json")

@@ -1,0 +1,1 @@
+"""Holds the HTTP routes, one file for each face."""

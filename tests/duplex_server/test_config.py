@@ -1,0 +1,198 @@
+"""Tests where settings come from, what is refused and how that is told."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from duplex_server.config import SECTIONS, Config, ServerSettings, SessionDefaults, load_config
+from pipeline.errors import ConfigError
+from pipeline.spec import StageSpec
+
+FAMILY = """
+import msgspec
+from pipeline.spec import Capabilities, Family
+
+class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    model: str = "small"
+    threads: int = 2
+    api_key: str = ""
+
+    def __post_init__(self):
+        if self.model == "large" and self.threads < 4:
+            raise ValueError("the large model needs 4 threads")
+
+FAMILY = Family(
+    name="acme", role="thinker", parts=(), options=Options, placement="process",
+    make=lambda options: None, describe=lambda options: Capabilities(model=options.model),
+)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A family of somebody else's, in a package that can be imported."""
+    package = tmp_path / "acme" / "thinker"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").touch()
+    (package / "__init__.py").touch()
+    (package / "family.py").write_text(FAMILY)
+    served = tmp_path / "acme" / "served"
+    served.mkdir()
+    (served / "__init__.py").touch()
+    (served / "family.py").write_text(FAMILY.replace('placement="process"', "served=True"))
+    for name in ("acme", "acme.thinker", "acme.thinker.family"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def _written(folder: Path, text: str) -> Path:
+    file = folder / "duplex.yaml"
+    file.write_text(text)
+    return file
+
+
+def _explained(config: Config, path: str) -> tuple[str, str]:
+    return next((one.value, one.origin) for one in config.explained if one.path == path)
+
+
+def test_the_defaults_are_a_whole_cascade_on_loopback() -> None:
+    config = load_config()
+    assert (config.server.host, config.server.port, config.server.api_keys) == ("127.0.0.1", 8000, ())
+    assert config.server.log_content is False
+    assert config.session.run_ahead_ms == 2000
+    pipeline = config.pipeline
+    assert [stage.family for stage in (pipeline.detector, pipeline.recognizer, pipeline.thinker, pipeline.talker)] == [
+        "models.silero",
+        "models.whisper",
+        "models.llama_cpp",
+        "models.piper",
+    ]
+    # Engines that can abort, or whose licence asks for it, have a process of their own from the start.
+    assert pipeline.thinker.placement == "process"
+    assert pipeline.talker.placement == "process"
+    assert {one.origin for one in config.explained} == {"default"}
+
+
+def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    file = _written(tmp_path, "server:\n  port: 9000\n  api_keys: [from-file]\n  max_sessions: 2\n")
+    environment = {"DUPLEX_API_KEYS": "one, two,,"}
+    config = load_config(file, [], environment)
+    assert (config.server.port, config.server.max_sessions) == (9000, 2)
+    assert config.server.api_keys == ("one", "two")
+    config = load_config(file, ["server.port=9001", "server.api_keys=[three]"], environment)
+    assert (config.server.port, config.server.api_keys) == (9001, ("three",))
+    assert _explained(config, "server.port") == ("9001", "--set")
+    assert _explained(config, "server.max_sessions") == ("2", f"{file}:4")
+    assert _explained(config, "server.host") == ('"127.0.0.1"', "default")
+
+
+def test_a_stage_takes_its_familys_options() -> None:
+    config = load_config(None, ["thinker.family=acme.thinker", "thinker.threads=4", "thinker.placement=inline"])
+    assert config.pipeline.thinker == StageSpec("acme.thinker", "inline", {"threads": 4})
+    assert _explained(config, "thinker.model") == ('"small"', "default")
+    assert load_config(None, ["thinker.family=acme.thinker"]).pipeline.thinker.placement == "process"
+
+
+def test_a_value_in_quotes_is_read_by_the_type_of_its_field() -> None:
+    assert load_config(None, ['server.port="9000"', "session.temperature=1"]).server.port == 9000
+
+
+def test_a_section_with_all_lines_commented_out_is_no_error(tmp_path: Path) -> None:
+    assert load_config(_written(tmp_path, "server:\n  # port: 1\nsession:\n")).server.port == 8000
+    assert load_config(_written(tmp_path, "# nothing\n")).server.port == 8000
+
+
+REFUSED_FILES = [
+    ("server:\n  prot: 1\n", "server.prot", r"no such setting; did you mean 'port'\? \(.*duplex.yaml:2\)"),
+    ("sevrer:\n  port: 1\n", "sevrer.port", r"no section 'sevrer'; did you mean 'server'\? \(.*duplex.yaml:2\)"),
+    ("sevrer:\n", "sevrer", r"no section 'sevrer'; did you mean"),
+    ("port: 1\n", "port", r"there is no section 'port'.*duplex.yaml:1"),
+    ("server: 1\n", "server", r"expected `key: value` lines under it, got 1 \(.*:1\)"),
+    ("- server\n", "", "got a list"),
+    ("server:\n  port: 1\n  host: x\n  port: 2\n", "server.port", "written twice, in lines 2 and 4"),
+    ("server:\n  port: 70000\n", "server.port", r"<= 65535.*duplex.yaml:2"),
+    ("server:\n  port: high\n", "server.port", r"Expected `int`, got `str`.*duplex.yaml:2"),
+    ("server:\n  log_level: loud\n", "server.log_level", r"there are: debug, info, warning, error \(.*:2\)"),
+    ("session:\n  max_reply_s: 0\n", "session.max_reply_s", "> 0"),
+    ("server:\n  port: [\n", "", r"duplex.yaml:3 is not valid YAML"),
+    ("thinker:\n  family: acme.thinker\n  thread: 1\n", "thinker.thread", r"did you mean 'threads'\? \(.*:3\)"),
+    ("thinker:\n  family: acme.thinker\n  threads: many\n", "thinker.threads", r"Expected `int`.*:3"),
+    ("thinker:\n  family: acme.thinker\n  model: large\n", "thinker", "the large model needs 4 threads"),
+    ("thinker:\n  placement: cloud\n", "thinker.placement", "there are: inline, process"),
+    ("thinker:\n  family: lama_cpp\n", "thinker.family", r"did you mean 'llama_cpp'.*duplex.yaml:2"),
+    ("thinker:\n  family: acme.served\n  placement: process\n", "thinker.placement", r"schedules itself.*:3"),
+    ("thinker:\n  family: silero\n", "thinker.family", "is a detector, not a thinker"),
+]
+
+
+@pytest.mark.parametrize(("text", "path", "message"), REFUSED_FILES, ids=[text for text, _, _ in REFUSED_FILES])
+def test_what_a_file_may_not_say_is_refused_with_its_place(tmp_path: Path, text: str, path: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_config(_written(tmp_path, text))
+    assert caught.value.path == path
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("server.port", "expected section.key=value"),
+        ("port=1", "expected section.key=value"),
+        ("a.b.c=1", "expected section.key=value"),
+        ("server.host=[", "put it in quotes"),
+        ("server.prot=1", r"did you mean 'port'\? \(--set\)"),
+    ],
+)
+def test_a_bad_flag_is_refused(flag: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config(None, [flag])
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"can't read the configuration file .*nowhere.yaml: No such file"):
+        load_config(tmp_path / "nowhere.yaml")
+
+
+def test_no_key_is_ever_shown() -> None:
+    config = load_config(
+        None, ["thinker.family=acme.thinker", "thinker.api_key=hush-1"], {"DUPLEX_API_KEYS": "hush-2,hush-3"}
+    )
+    assert config.server.api_keys == ("hush-2", "hush-3")
+    assert config.pipeline.thinker.options["api_key"] == "hush-1"
+    shown = repr(config) + repr(config.server) + "".join(one.value for one in config.explained)
+    assert "hush" not in shown
+    assert _explained(config, "server.api_keys") == ("(2 set)", "environment DUPLEX_API_KEYS")
+    assert _explained(config, "thinker.api_key") == ("(set)", "--set")
+
+
+def test_reading_the_configuration_loads_no_engine() -> None:
+    code = (
+        "import sys; from duplex_server.config import load_config; load_config()\n"
+        "print(*sorted({'av', 'ctranslate2', 'cyllama', 'faster_whisper', 'onnxruntime', 'piper', 'torch'}"
+        " & set(sys.modules)))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == ""
+
+
+@pytest.mark.parametrize(("section", "kind"), [("server", ServerSettings), ("session", SessionDefaults)])
+def test_every_setting_is_documented(section: str, kind: type[msgspec.Struct]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+    names = {f"{section}.{field.name}" for field in msgspec.structs.fields(kind)}
+    assert set(re.findall(rf"^\| `({section}\.\w+)`", text, re.MULTILINE)) == names
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/configuration.md", "Makefile"])
+def test_every_flag_in_the_documents_is_accepted(page: str) -> None:
+    text = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
+    wanted = rf"--set ((?:{'|'.join(SECTIONS)})\.\w+=[^\s\"')`]+)"
+    lines = [re.findall(wanted, line) for line in text.splitlines()]
+    flags = [line for line in lines if line]
+    assert flags
+    for line in flags:
+        assert load_config(None, line).pipeline
