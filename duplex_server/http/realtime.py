@@ -136,6 +136,7 @@ class Sessions:
             talker_rate_hz=talker.rate_hz,
             run_ahead_ms=defaults.run_ahead_ms,
             client_buffer_ms=defaults.client_buffer_ms,
+            speculate=defaults.speculate,
             answer_empty=defaults.answer_empty,
             max_reply_tokens=defaults.max_reply_tokens,
             max_reply_s=defaults.max_reply_s,

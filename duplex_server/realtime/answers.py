@@ -2,61 +2,37 @@
 
 At most one response of the conversation runs at a time; any number may run beside it. What has been generated may
 still be playing: a reply is live until it is generated and sent, and can be cut until it is heard.
+
+A reply may be begun before the user's turn is sure to be over. Such a tentative one is made and held, unknown to the
+client. When a response is created for exactly what it was made of, it is that response; otherwise it never was.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 from duplex_server.realtime import wire
 from duplex_server.realtime.config import SessionConfig
 from duplex_server.realtime.conversation import Conversation, Entry
-from duplex_server.realtime.effects import Begin, Cancel, ClearAudio, Effect, Pace, PlayAudio, Send
+from duplex_server.realtime.effects import Cancel, ClearAudio, Effect, Pace, Send
 from duplex_server.realtime.generation import Generation
 from duplex_server.realtime.inputs import Spoke
 from duplex_server.realtime.items import failure_code
+from duplex_server.realtime.live import LiveReply
+from duplex_server.realtime.orders import Order
 from duplex_server.realtime.playout import Playout
-from duplex_server.realtime.response import CONTENT_INDEX, Response, Terms
-from duplex_server.realtime.schema import (
-    CancelReason,
-    ErrorDetail,
-    ResponseStatus,
-    StatusDetails,
-)
-from duplex_server.realtime.usage import count_usage
+from duplex_server.realtime.response import Response
+from duplex_server.realtime.schema import CancelReason, ErrorDetail, ResponseStatus, StatusDetails
 from duplex_server.realtime.wire import AnyServerEvent
-from pipeline.chunk import CallDelta, Caption, Chunk, Failed, Part, Prompt, Reply, Speak, Text, TextPart, Think, Tool
+from pipeline.chunk import Chunk, Failed, Part, Reply, Think
 
-INSTRUCTIONS_ID = "instructions"
 RATE_LIMIT = 1_000_000
 """This server has no rate limits; clients expect the numbers all the same."""
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What a response is to be made of. `parts` None means the conversation, as it stands when the making begins."""
-
-    terms: Terms
-    instructions: str
-    tools: tuple[Tool, ...]
-    parts: tuple[Part, ...] | None
-    speed: float
-    in_conversation: bool
-
-
-@dataclass(slots=True)
-class _Live:
-    """One response with what is made for it and what of that is heard."""
-
-    order: Order
-    generation: Generation
-    response: Response
-    playout: Playout
-    audio_in_samples: int = 0
-    calls: dict[str, CallDelta] = field(default_factory=dict)
-    item_id: str | None = None
+HOLD_S = 60.0
+"""A tentative reply is paced as if its first sound ended this much later: no more is made until it is wanted."""
 
 
 class Answers:
@@ -73,15 +49,16 @@ class Answers:
         self._stream, self._config, self._conversation = stream, config, conversation
         self._new_id, self._out = new_id, out
         self._epoch = 0
-        self._live: dict[Reply, _Live] = {}
-        self._playing: list[_Live] = []  # generated and sent, perhaps not yet heard
+        self._live: dict[Reply, LiveReply] = {}
+        self._tentative: LiveReply | None = None
+        self._playing: list[LiveReply] = []  # generated and sent, perhaps not yet heard
         self.has_spoken = False
 
     # ---- what is there --------------------------------------------------------------------------------------------
 
     def wants(self, reply: Reply) -> bool:
         """True while chunks of this reply are of use."""
-        return reply in self._live
+        return self._find(reply) is not None
 
     @property
     def active_id(self) -> str | None:
@@ -94,8 +71,13 @@ class Answers:
         times = [at for live in self._live.values() if (at := live.playout.deadline()) is not None]
         return min(times, default=None)
 
-    def _default(self) -> _Live | None:
+    def _default(self) -> LiveReply | None:
         return next((live for live in self._live.values() if live.response.in_conversation), None)
+
+    def _find(self, reply: Reply) -> LiveReply | None:
+        if self._tentative is not None and self._tentative.generation.reply == reply:
+            return self._tentative
+        return self._live.get(reply)
 
     # ---- beginning ------------------------------------------------------------------------------------------------
 
@@ -104,18 +86,43 @@ class Answers:
 
         A `failure` that is known already ends it at once: the client learns why it is not answered.
         """
-        self._epoch += 1
-        reply = Reply(self._stream, self._epoch)
-        after = max((live.playout.free_at for live in self._playing), default=0.0) if order.in_conversation else 0.0
-        playout = Playout(self._config.run_ahead_ms, self._config.client_buffer_ms, after)
-        conversation = self._conversation if order.in_conversation else None
-        spoken = order.terms.modality == "audio"
-        response = Response(self._new_id, order.terms, conversation, playout.track if spoken else None)
-        live = _Live(order, Generation(reply, spoken, set(waits_for), failure=failure), response, playout)
-        self._live[reply] = live
-        self._send(response.created())
-        self._begin(live)
+        live = self._open(order, waits_for, failure)
+        if order.in_conversation:
+            live = self._adopt(live, now)
+            live.playout.free_at = max((one.playout.free_at for one in self._playing), default=0.0)
+        self._live[live.generation.reply] = live
+        self._send(live.response.created())
+        if live.think is None:
+            self._begin(live)
         self.advance(now)
+
+    def speculate(self, order: Order, part: Part) -> None:
+        """Begin on what the user has probably said, and tell nobody."""
+        self.discard()
+        live = self._tentative = self._open(order, set(), None)
+        self._out.append(live.begin((*self._conversation.parts(), part), self._config))
+
+    def discard(self) -> None:
+        """The user goes on: what was begun never was."""
+        if self._tentative is not None:
+            self._out.append(Cancel(self._tentative.generation.reply))
+            self._tentative = None
+
+    def _adopt(self, wanted: LiveReply, now: float) -> LiveReply:
+        """The tentative reply, if it is made of just what is wanted now; else the wanted one, not begun."""
+        tentative = self._tentative
+        if tentative is None or wanted.generation.waits_for or wanted.failure or tentative.failure:
+            self.discard()
+            return wanted
+        begin = wanted.begin(self._parts(wanted), self._config)
+        if tentative.order != wanted.order or not _same(begin.think, tentative.think):
+            wanted.think = None
+            self.discard()
+            return wanted
+        self._tentative = None
+        tentative.audio_in_samples = wanted.audio_in_samples
+        self._out.append(Pace(tentative.generation.reply, tentative.playout.plays_until(now)))
+        return tentative
 
     def resolve(self, item_id: str, failure: Failed | None, now: float) -> None:
         """A transcript came, or will never come."""
@@ -127,74 +134,54 @@ class Answers:
                 self._begin(live)
         self.advance(now)
 
-    def _begin(self, live: _Live) -> None:
-        generation, order = live.generation, live.order
-        if generation.begun or generation.waits_for or generation.failure:
-            return
-        generation.begun = True
-        parts = self._conversation.parts() if order.parts is None else order.parts
+    def _open(self, order: Order, waits_for: set[str], failure: Failed | None) -> LiveReply:
+        self._epoch += 1
+        playout = Playout(self._config.run_ahead_ms, self._config.client_buffer_ms)
+        conversation = self._conversation if order.in_conversation else None
+        spoken = order.terms.modality == "audio"
+        response = Response(self._new_id, order.terms, conversation, playout.track if spoken else None)
+        generation = Generation(Reply(self._stream, self._epoch), spoken, set(waits_for), failure=failure)
+        return LiveReply(order, generation, response, playout)
+
+    def _begin(self, live: LiveReply) -> None:
+        if live.think is None and not live.generation.waits_for and live.failure is None:
+            self._out.append(live.begin(self._parts(live), self._config))
+
+    def _parts(self, live: LiveReply) -> tuple[Part, ...]:
+        parts = self._conversation.parts() if live.order.parts is None else live.order.parts
         told = {part.id for part in parts}
         spans = (entry.input_span for entry in self._conversation if entry.item.id in told)
         live.audio_in_samples = sum(len(span) for span in spans if span)
-        wanted = order.terms.max_output_tokens
-        most = self._config.max_reply_tokens
-        think = Think(
-            fence=generation.reply,
-            prompt=self.prompt(order.instructions, parts, order.tools),
-            max_tokens=most if wanted == "inf" else min(wanted, most),
-            temperature=self._config.temperature,
-        )
-        speak = None
-        if generation.spoken:
-            voice = order.terms.voice if order.terms.voice in self._config.voices else None
-            bound = round(self._config.max_reply_s * self._config.talker_rate_hz)
-            speak = Speak(fence=generation.reply, voice=voice, speed=order.speed, max_samples=bound)
-        self._out.append(Begin(think, speak))
-
-    @staticmethod
-    def prompt(instructions: str, parts: tuple[Part, ...], tools: tuple[Tool, ...]) -> Prompt:
-        """The context of a reply: instructions first, so that its prefix stays."""
-        head: tuple[Part, ...] = (TextPart(INSTRUCTIONS_ID, "system", instructions),) if instructions else ()
-        return Prompt(head + parts, tools)
+        return parts
 
     # ---- making ---------------------------------------------------------------------------------------------------
 
     def take(self, chunk: Chunk, now: float) -> None:
         """A thinker's or talker's chunk, other than sound."""
         assert isinstance(chunk.fence, Reply)
-        live = self._live.get(chunk.fence)
-        if live is None:
-            return
-        match chunk.payload:
-            case Text(text=text) if not live.generation.spoken:
-                self._send(*live.response.write(text))
-            case Caption(text=text):
-                live.playout.caption(text)
-            case CallDelta() as delta:
-                known = live.calls.get(delta.call_id)
-                arguments = (known.arguments if known else "") + delta.arguments
-                name = known.name if known else delta.name
-                live.calls[delta.call_id] = CallDelta(delta.call_id, name, arguments)
-        if chunk.last:
-            live.generation.end(chunk)
-        self.advance(now)
+        live = self._find(chunk.fence)
+        if live is not None:
+            live.take(chunk)
+            self.advance(now)
 
     def spoke(self, spoke: Spoke, now: float) -> None:
         """A talker's sound."""
-        live = self._live.get(spoke.reply)
+        live = self._find(spoke.reply)
         if live is None:
             return
         live.playout.audio(spoke.samples, spoke.text_span)
-        self._out.append(Pace(spoke.reply, live.playout.plays_until(now)))
+        held_s = HOLD_S if live is self._tentative else 0.0
+        self._out.append(Pace(spoke.reply, live.playout.plays_until(now) + held_s))
         self.advance(now)
 
     def advance(self, now: float) -> None:
         """Send what may be sent by now, and end what is complete."""
         for live in list(self._live.values()):
-            if live.generation.failure is None:
-                self._release(live, now)
-            if live.generation.ended and (live.playout.drained or live.generation.failure):
-                self._finish(live, now)
+            if live.failure is None:
+                self._out += live.release(now, self._new_id)
+                self.has_spoken |= live.playout.sent > 0
+            if live.over:
+                self._finish(live)
         self._playing = [live for live in self._playing if live.playout.playing(now)]
 
     def played(self, reply: Reply, samples: int) -> None:
@@ -203,54 +190,26 @@ class Answers:
             if live.generation.reply == reply:
                 live.playout.played(samples)
 
-    def _release(self, live: _Live, now: float) -> None:
-        while (piece := live.playout.take(now)) is not None:
-            if piece.caption:
-                self._send(*live.response.say(piece.caption))
-                live.item_id = live.response.message_id
-                continue
-            self._send(*live.response.open_for_audio())
-            live.item_id = live.response.message_id
-            assert live.item_id is not None
-            self.has_spoken = True
-            self._out.append(
-                PlayAudio(
-                    reply=live.generation.reply,
-                    from_sample=piece.from_sample,
-                    upto_sample=piece.upto_sample,
-                    event_id=self._new_id("event"),
-                    response_id=live.response.id,
-                    item_id=live.item_id,
-                    output_index=live.response.output_index,
-                    content_index=CONTENT_INDEX,
-                )
-            )
-
     # ---- ending ---------------------------------------------------------------------------------------------------
 
-    def _finish(self, live: _Live, now: float) -> None:
-        generation = live.generation
-        if generation.failure is not None:
-            error = ErrorDetail(
-                type="server_error", code=failure_code(generation.failure), message=generation.failure.message
-            )
+    def _finish(self, live: LiveReply) -> None:
+        if live.failure is not None:
+            error = ErrorDetail(type="server_error", code=failure_code(live.failure), message=live.failure.message)
             live.playout.silence()
             self._tell_heard(live, live.playout.sent)
-            self._out.append(Cancel(generation.reply))
+            self._out.append(Cancel(live.generation.reply))
             self._end(live, "failed", StatusDetails(type="failed", error=error))
-        elif generation.cut_by_length:
+        elif live.generation.cut_by_length:
             self._end(live, "incomplete", StatusDetails(type="incomplete", reason="max_output_tokens"))
         else:
-            for call in live.calls.values():
-                self._send(*live.response.call(call.call_id, call.name, call.arguments))
+            self._out += live.call_functions()
             self._end(live, "completed", None)
         if live.response.in_conversation:
             self._playing.append(live)
 
-    def _end(self, live: _Live, status: ResponseStatus, details: StatusDetails | None) -> None:
+    def _end(self, live: LiveReply, status: ResponseStatus, details: StatusDetails | None) -> None:
         del self._live[live.generation.reply]
-        usage = count_usage(live.generation.usage, live.audio_in_samples, live.playout.sent)
-        self._send(*live.response.done(status, details, usage), self._rate_limits())
+        self._send(*live.response.done(status, details, live.usage()), self._rate_limits())
 
     def cancel(self, response_id: str | None, reason: CancelReason, now: float) -> bool:
         """Cancel a response, by default the conversation's. False when there is none such."""
@@ -278,16 +237,17 @@ class Answers:
 
     def abandon(self) -> None:
         """The peer is gone: stop all work, say nothing."""
+        self.discard()
         for reply in self._live:
             self._out.append(Cancel(reply))
         self._live.clear()
         self._playing.clear()
 
-    def _cancel(self, live: _Live, reason: CancelReason, now: float) -> None:
+    def _cancel(self, live: LiveReply, reason: CancelReason, now: float) -> None:
         self._cut(live, now)
         self._end(live, "cancelled", StatusDetails(type="cancelled", reason=reason))
 
-    def _cut(self, live: _Live, now: float) -> None:
+    def _cut(self, live: LiveReply, now: float) -> None:
         """Fall silent first, stop the work next; the model is told only what was heard."""
         heard = live.playout.heard(now)
         live.playout.silence()
@@ -296,7 +256,7 @@ class Answers:
             self._out.append(Cancel(live.generation.reply))
         self._tell_heard(live, heard)
 
-    def _tell_heard(self, live: _Live, samples: int) -> None:
+    def _tell_heard(self, live: LiveReply, samples: int) -> None:
         entry: Entry | None = self._conversation.get(live.item_id) if live.item_id else None
         if entry is not None and live.response.in_conversation:
             self._conversation.hear(entry, samples)
@@ -310,3 +270,8 @@ class Answers:
             wire.RateLimit(name=name, limit=RATE_LIMIT, remaining=RATE_LIMIT, reset_seconds=0.0) for name in names
         )
         return wire.RateLimitsUpdated(event_id=self._new_id("event"), rate_limits=limits)
+
+
+def _same(one: Think, other: Think | None) -> bool:
+    """True when two jobs make the same reply, whatever it is called."""
+    return other is not None and msgspec.structs.replace(one, fence=other.fence) == other

@@ -29,6 +29,8 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How far sending may run ahead of hearing; a property of the channel."""
     client_buffer_ms: int
     """How much sound a client of this channel holds back before it plays."""
+    speculate: bool
+    """Whether an answer is begun on a probable end of turn."""
     answer_empty: bool
     """Whether a turn without words is answered."""
     max_reply_tokens: int

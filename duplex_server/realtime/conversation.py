@@ -43,6 +43,12 @@ class Entry:
         return samples * 1000 // INPUT_RATE_HZ
 
 
+def spoken_entry(item_id: str, span: Span, transcript: str | None = None) -> Entry:
+    """A user's turn of speech; with its transcript, as it stands once that is known."""
+    item = Message(id=item_id, role="user", content=(InputAudio(transcript=transcript),), status="completed")
+    return Entry(item, revision=0 if transcript is None else 1, input_span=span)
+
+
 class Conversation:
     """An ordered set of items with unique ids."""
 

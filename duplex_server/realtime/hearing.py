@@ -25,6 +25,13 @@ class Heard:
     announce: bool  # the client asked for transcripts when the turn was committed
 
 
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What the open stretch says, if nothing more is voiced."""
+
+    text: str
+
+
 @dataclass(slots=True)
 class _Stretch:
     """One stretch of speech; `item` is set once it is committed."""
@@ -92,12 +99,12 @@ class Hearing:
         self._committed[stretch.fence] = stretch
         return self._settle(stretch.fence)
 
-    def take(self, chunk: Chunk) -> Heard | None:
-        """A recognizer's result came; gives what it settles."""
+    def take(self, chunk: Chunk) -> Heard | Guess | None:
+        """A recognizer's result came; gives what it settles, or what it lets us guess."""
         assert isinstance(chunk.fence, Segment)
         if self._open is not None and self._open.fence == chunk.fence:
             self._open.result = chunk
-            return None
+            return Guess(chunk.payload.text.strip()) if isinstance(chunk.payload, Transcript) else None
         stretch = self._committed.get(chunk.fence)
         if stretch is None:
             return None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 
 from duplex_server.realtime import items
-from duplex_server.realtime.answers import Order
 from duplex_server.realtime.conversation import Conversation, Entry, to_part
 from duplex_server.realtime.response import Terms
 from duplex_server.realtime.schema import (
@@ -22,6 +22,18 @@ from duplex_server.realtime.schema import (
 from duplex_server.realtime.settings import Invalid, audio_format, given, resolve_voice
 from duplex_server.realtime.wire import Fault
 from pipeline.chunk import Part, Tool
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a response is to be made of. `parts` None means the conversation, as it stands when the making begins."""
+
+    terms: Terms
+    instructions: str
+    tools: tuple[Tool, ...]
+    parts: tuple[Part, ...] | None
+    speed: float
+    in_conversation: bool
 
 
 def take_order(

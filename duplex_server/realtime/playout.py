@@ -84,12 +84,11 @@ class Playout:
 
     __slots__ = ("_buffer_s", "_heard", "_played", "_queue", "_run_ahead_s", "free_at", "sent", "track")
 
-    def __init__(self, run_ahead_ms: int, client_buffer_ms: int, after: float = 0.0) -> None:
-        """`after` is when the far side will have played the reply before this one."""
+    def __init__(self, run_ahead_ms: int, client_buffer_ms: int) -> None:
         self._run_ahead_s = run_ahead_ms / 1000
         self._buffer_s = client_buffer_ms / 1000
         self._queue: deque[Piece] = deque()
-        self.free_at = after  # when the far side will have played all that was sent
+        self.free_at = 0.0  # when the far side will have played all that was sent
         self._played: int | None = None
         self._heard = 0  # of the estimate: what was surely heard when audio last went out
         self.sent = 0

@@ -10,9 +10,9 @@ from typing import assert_never
 from duplex_server.realtime import history, items, wire
 from duplex_server.realtime.answers import Answers
 from duplex_server.realtime.config import SessionConfig
-from duplex_server.realtime.conversation import Conversation, Entry
+from duplex_server.realtime.conversation import Conversation, spoken_entry, to_part
 from duplex_server.realtime.effects import Close, Effect, Prepare, Send
-from duplex_server.realtime.hearing import Heard, Hearing
+from duplex_server.realtime.hearing import Guess, Heard, Hearing
 from duplex_server.realtime.ids import Ids
 from duplex_server.realtime.input_buffer import InputBuffer, Span
 from duplex_server.realtime.inputs import (
@@ -28,11 +28,11 @@ from duplex_server.realtime.inputs import (
     Tick,
     Voice,
 )
-from duplex_server.realtime.orders import order_tools, take_order
+from duplex_server.realtime.live import make_prompt
+from duplex_server.realtime.orders import Order, order_tools, take_order
 from duplex_server.realtime.schema import (
     INPUT_RATE_HZ,
     AudioOutput,
-    InputAudio,
     Message,
     ResponseParams,
     SessionAudio,
@@ -134,7 +134,7 @@ class Session:
                 self._answer_if_due(now)
             case Produced(chunk=chunk):
                 if isinstance(chunk.fence, Segment):
-                    self._on_heard(self._hearing.take(chunk), now)
+                    self._on_recognized(self._hearing.take(chunk), now)
                 else:
                     self._answers.take(chunk, now)
                     self._answer_if_due(now)
@@ -201,6 +201,7 @@ class Session:
             self._turns = policy(merged.audio.input.turn_detection, open_upto)
             self._paused = False  # the new policy takes an open turn as voiced until now
             self._hearing.resume()
+            self._answers.discard()
         if merged.instructions != before.instructions or merged.tools != before.tools:
             self._prepare()
         return (wire.SessionUpdated(event_id=self._new_id("event"), session=merged),)
@@ -239,6 +240,7 @@ class Session:
         self._turns.reset()
         self._turn_item, self._paused = None, False
         self._hearing.drop()
+        self._answers.discard()
         self._owed = False
         self._send(wire.Cleared(event_id=self._new_id("event")))
         self._answer_if_due(now)  # a turn before this one may have waited for its end
@@ -249,13 +251,13 @@ class Session:
         self._turn_item, self._paused = None, False
         previous = self.conversation.last_id
         self._send(wire.Committed(event_id=self._new_id("event"), item_id=item_id, previous_item_id=previous))
-        item = Message(id=item_id, role="user", content=(InputAudio(),), status="completed")
-        self._send(*history.add(self.conversation, Entry(item, input_span=span), None, self._new_id))
+        self._send(*history.add(self.conversation, spoken_entry(item_id, span), None, self._new_id))
         if answer:
             self._due.add(item_id)
         else:
             self._owed = False
-        self._on_heard(self._hear(item_id, span, paused=paused), now)
+            self._answers.discard()
+        self._on_recognized(self._hear(item_id, span, paused=paused), now)
 
     def _hear(self, item_id: str, span: Span, *, paused: bool) -> Heard | None:
         return self._hearing.commit(item_id, span, self.settings.audio.input.transcription, paused=paused)
@@ -273,6 +275,7 @@ class Session:
             case Resumed():
                 self._paused = False
                 self._hearing.resume()
+                self._answers.discard()
             case Stopped(end_sample=end):
                 assert self._turn_item is not None
                 self._send(
@@ -304,9 +307,30 @@ class Session:
 
     # ---- transcripts ----------------------------------------------------------------------------------------------
 
-    def _on_heard(self, heard: Heard | None, now: float) -> None:
-        if heard is None:
-            return
+    def _on_recognized(self, result: Heard | Guess | None, now: float) -> None:
+        match result:
+            case Heard():
+                self._on_heard(result, now)
+            case Guess(text=text) if text and self._may_speculate():
+                self._speculate(text)
+
+    def _may_speculate(self) -> bool:
+        """True when the turn under way will be answered by itself, and nothing else is being answered."""
+        detection = self.settings.audio.input.turn_detection
+        answers = detection is not None and detection.create_response
+        busy = self._hearing.waiting or self._answers.active_id
+        return self._config.speculate and answers and self._paused and not busy
+
+    def _speculate(self, text: str) -> None:
+        """Begin the answer that will be due if the user says nothing more."""
+        assert self._turn_item is not None
+        order = take_order(ResponseParams(), self.settings, self.conversation, self._config.voices, self._new_id)
+        part = to_part(spoken_entry(self._turn_item, Span(self.input.start, self.input.appended), text))
+        assert isinstance(order, Order)
+        assert part is not None
+        self._answers.speculate(order, part)
+
+    def _on_heard(self, heard: Heard, now: float) -> None:
         entry = self.conversation.get(heard.item_id)
         if entry is not None and isinstance(entry.item, Message) and heard.failure is None:
             self.conversation.replace(items.with_transcript(entry.item, heard.text))
@@ -363,7 +387,8 @@ class Session:
 
     def _prepare(self) -> None:
         """Let the thinker read what is known already, so that the answer begins sooner."""
-        prompt = Answers.prompt(self.settings.instructions, self.conversation.parts(), order_tools(self.settings.tools))
+        tools = order_tools(self.settings.tools)
+        prompt = make_prompt(self.settings.instructions, self.conversation.parts(), tools)
         self._out.append(Prepare(prompt))
 
     # ---- telling --------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from pipeline.chunk import Reply, Text
 class Split:
     """Milliseconds, one after the other: from the end of the turn to the making, to the first word, to the first sound.
 
-    The last holds the rest of the first clause as well as its synthesis.
+    The last holds the rest of the first clause as well as its synthesis. What was done while we still waited to be sure
+    of the end of the turn counts as nothing.
     """
 
     recognizer_ms: int
@@ -55,5 +56,6 @@ class TurnClock:
         self._begun = self._stopped = None
         if begun is None or stopped is None:
             return None
-        worded = worded if worded is not None else now
-        return Split(*(round(1000 * span) for span in (begun[1] - stopped, worded - begun[1], now - worded)))
+        making = max(stopped, begun[1])
+        writing = max(making, worded if worded is not None else now)
+        return Split(*(round(1000 * span) for span in (making - stopped, writing - making, now - writing)))

@@ -40,6 +40,7 @@ CONFIG = SessionConfig(
     talker_rate_hz=24_000,
     run_ahead_ms=60_000,
     client_buffer_ms=0,
+    speculate=True,
     answer_empty=False,
     max_reply_tokens=50,
     max_reply_s=60.0,

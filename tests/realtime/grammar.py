@@ -79,10 +79,12 @@ class Grammar:
             isinstance(given, Voice) or (isinstance(given, Event) and isinstance(given.event, wire.CancelResponse))
         ):
             return
+        # A reply that is dropped before anybody was told of it has no sound to silence.
+        audible = {effect.reply for effect in effects if isinstance(effect, ClearAudio)}
         stops = [
             at
             for at, effect in enumerate(effects)
-            if isinstance(effect, ClearAudio) or (isinstance(effect, Cancel) and isinstance(effect.fence, Reply))
+            if isinstance(effect, ClearAudio) or (isinstance(effect, Cancel) and effect.fence in audible)
         ]
         sends = [at for at, effect in enumerate(effects) if isinstance(effect, Send)]
         assert not (stops and sends) or max(stops) < min(sends), effects

@@ -69,6 +69,7 @@ DEFAULTS = SessionConfig(
     talker_rate_hz=22_050,
     run_ahead_ms=2000,
     client_buffer_ms=100,
+    speculate=True,
     answer_empty=False,
     max_reply_tokens=400,
     max_reply_s=60.0,

@@ -114,7 +114,8 @@ def test_what_was_heard_lags_by_the_clients_buffer() -> None:
 
 
 def test_a_reply_is_heard_after_the_one_before_it() -> None:
-    playout = Playout(2000, 100, after=12.0)
+    playout = Playout(2000, 100)
+    playout.free_at = 12.0
     playout.audio(RATE_HZ, None)
     drain(playout, 11.0)
     assert playout.heard(12.0) == 0
@@ -164,7 +165,8 @@ steps = st.lists(
 def test_sending_keeps_its_distance_and_what_was_heard_only_grows(
     what: list[tuple[str, int]], run_ahead_ms: int, buffer_ms: int, after: float
 ) -> None:
-    playout = Playout(run_ahead_ms, buffer_ms, after)
+    playout = Playout(run_ahead_ms, buffer_ms)
+    playout.free_at = after
     now, heard = 0.0, 0
     bound_s = max(run_ahead_ms, buffer_ms) / 1000 + PIECE_MS / 1000 + ROUNDING_S
     for kind, amount in what:

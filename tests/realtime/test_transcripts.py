@@ -6,7 +6,7 @@ import pytest
 
 from duplex_server.realtime import wire
 from duplex_server.realtime.effects import Cancel, Effect, Recognize
-from duplex_server.realtime.hearing import Hearing
+from duplex_server.realtime.hearing import Guess, Hearing
 from duplex_server.realtime.input_buffer import Span
 from duplex_server.realtime.schema import InputAudio, Message
 from pipeline.chunk import Chunk, End, Failed, Segment, Transcript
@@ -130,7 +130,7 @@ def test_a_pass_made_in_the_pause_is_the_final_one_if_nothing_more_is_said() -> 
     hearing.pause(Span(0, 4800))
     segment = passes(out)[0].segment
     assert hearing.wants(segment)
-    assert hearing.take(ended(segment, "hello")) is None, "the turn is not over"
+    assert hearing.take(ended(segment, "hello")) == Guess("hello"), "the turn is not over"
     heard = hearing.commit("item", Span(0, 9600), None, paused=True)
     assert heard is not None
     assert (heard.text, heard.announce, len(passes(out))) == ("hello", False, 1)

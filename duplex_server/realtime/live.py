@@ -1,0 +1,118 @@
+"""Is one reply under way: what it was ordered to be, what is made for it, how the wire is told, what of it is heard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from duplex_server.realtime.config import SessionConfig
+from duplex_server.realtime.effects import Begin, Effect, PlayAudio, Send
+from duplex_server.realtime.generation import Generation
+from duplex_server.realtime.orders import Order
+from duplex_server.realtime.playout import Playout
+from duplex_server.realtime.response import CONTENT_INDEX, Response
+from duplex_server.realtime.schema import ResponseUsage
+from duplex_server.realtime.usage import count_usage
+from pipeline.chunk import CallDelta, Caption, Chunk, Failed, Part, Prompt, Speak, Text, TextPart, Think, Tool
+
+INSTRUCTIONS_ID = "instructions"
+
+
+@dataclass(slots=True)
+class LiveReply:
+    """One response with its generation and its playout. `think` is what it is made of, once the making has begun."""
+
+    order: Order
+    generation: Generation
+    response: Response
+    playout: Playout
+    think: Think | None = None
+    audio_in_samples: int = 0
+    item_id: str | None = None
+    _written: list[str] = field(default_factory=list)  # what is read, not heard, and was not told yet
+    _calls: dict[str, CallDelta] = field(default_factory=dict)
+
+    def begin(self, parts: tuple[Part, ...], config: SessionConfig) -> Begin:
+        """Let it be made of these parts."""
+        order, generation = self.order, self.generation
+        wanted, most = order.terms.max_output_tokens, config.max_reply_tokens
+        self.think = Think(
+            fence=generation.reply,
+            prompt=make_prompt(order.instructions, parts, order.tools),
+            max_tokens=most if wanted == "inf" else min(wanted, most),
+            temperature=config.temperature,
+        )
+        speak = None
+        if generation.spoken:
+            voice = order.terms.voice if order.terms.voice in config.voices else None
+            bound = round(config.max_reply_s * config.talker_rate_hz)
+            speak = Speak(fence=generation.reply, voice=voice, speed=order.speed, max_samples=bound)
+        return Begin(self.think, speak)
+
+    def take(self, chunk: Chunk) -> None:
+        """A thinker's or talker's chunk, other than sound."""
+        match chunk.payload:
+            case Text(text=text) if not self.generation.spoken:
+                self._written.append(text)
+            case Caption(text=text):
+                self.playout.caption(text)
+            case CallDelta() as delta:
+                known = self._calls.get(delta.call_id)
+                arguments = (known.arguments if known else "") + delta.arguments
+                name = known.name if known else delta.name
+                self._calls[delta.call_id] = CallDelta(delta.call_id, name, arguments)
+        if chunk.last:
+            self.generation.end(chunk)
+
+    def release(self, now: float, new_id: Callable[[str], str]) -> list[Effect]:
+        """What may be told and played by now."""
+        effects: list[Effect] = []
+        for text in self._written:
+            effects += map(Send, self.response.write(text))
+        self._written.clear()
+        while (piece := self.playout.take(now)) is not None:
+            if piece.caption:
+                effects += map(Send, self.response.say(piece.caption))
+                self.item_id = self.response.message_id
+                continue
+            effects += map(Send, self.response.open_for_audio())
+            self.item_id = self.response.message_id
+            assert self.item_id is not None
+            effects.append(
+                PlayAudio(
+                    reply=self.generation.reply,
+                    from_sample=piece.from_sample,
+                    upto_sample=piece.upto_sample,
+                    event_id=new_id("event"),
+                    response_id=self.response.id,
+                    item_id=self.item_id,
+                    output_index=self.response.output_index,
+                    content_index=CONTENT_INDEX,
+                )
+            )
+        return effects
+
+    def call_functions(self) -> list[Effect]:
+        """Tell the calls that were made; they stand after all that was said."""
+        effects: list[Effect] = []
+        for call in self._calls.values():
+            effects += map(Send, self.response.call(call.call_id, call.name, call.arguments))
+        return effects
+
+    @property
+    def over(self) -> bool:
+        """True when it can be ended: it failed, or all that was made was sent."""
+        return self.generation.ended and (self.playout.drained or self.failure is not None)
+
+    @property
+    def failure(self) -> Failed | None:
+        return self.generation.failure
+
+    def usage(self) -> ResponseUsage:
+        return count_usage(self.generation.usage, self.audio_in_samples, self.playout.sent)
+
+
+def make_prompt(instructions: str, parts: tuple[Part, ...], tools: tuple[Tool, ...]) -> Prompt:
+    """The context of a reply: instructions first, so that its prefix stays."""
+    head: tuple[Part, ...] = (TextPart(INSTRUCTIONS_ID, "system", instructions),) if instructions else ()
+    return Prompt(head + parts, tools)
