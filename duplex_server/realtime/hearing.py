@@ -1,28 +1,39 @@
 """Turns stretches of the user's speech into transcripts: when to ask for a pass, and which pass counts.
 
-One pass starts when the speaker falls silent; if nothing more is voiced, it is the final one and its result is there
-when the turn ends. A pass that was overtaken by more speech is cancelled, and its late result finds no fence.
+While somebody speaks, partial passes tell the words so far, where they are wanted. One pass starts when the speaker
+falls silent; if nothing more is voiced, it is the final one and its result is there when the turn ends. If the speaker
+goes on after a long stretch, what that pass heard is kept, and later passes begin behind it: so a long turn costs no
+more than its newest part. A pass that was overtaken is cancelled, and its late result finds no fence.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from duplex_server.realtime.effects import Cancel, Effect, Recognize
+from duplex_server.realtime.growing import GrowingText
 from duplex_server.realtime.input_buffer import Span
-from duplex_server.realtime.schema import Transcription
+from duplex_server.realtime.schema import INPUT_RATE_HZ, Transcription
 from pipeline.chunk import Chunk, Failed, Segment, Transcript
+
+PARTIAL_EVERY = INPUT_RATE_HZ
+"""New samples between partial passes: a second."""
+PARTIAL_MOST = 12 * INPUT_RATE_HZ
+"""A stretch without a pause gets no partial pass beyond this length: the recognizer's short window ends there."""
+KEEP_FROM = 5 * INPUT_RATE_HZ
+"""What was heard up to a pause is kept when it is at least this long; shorter pieces would lack context."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What came of an item's speech."""
+    """What came of an item's speech. `growth` is the end of the transcript that no partial has told, if any was."""
 
     item_id: str
     samples: int
     text: str
     failure: Failed | None
     announce: bool  # the client asked for transcripts when the turn was committed
+    growth: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +43,13 @@ class Guess:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """Words of the open stretch that are sure by now, beyond those told before."""
+
+    growth: str
+
+
 @dataclass(slots=True)
 class _Stretch:
     """One stretch of speech; `item` is set once it is committed."""
@@ -39,9 +57,17 @@ class _Stretch:
     number: int
     language: str | None
     prompt: str | None
+    partials: bool
     fence: Segment | None = None
     result: Chunk | None = None
+    partial: bool = False  # the pass under way is a partial one
+    kept: str = ""  # what was heard of the samples before `from_sample`
+    from_sample: int = 0
+    text: GrowingText = field(default_factory=GrowingText)
     item: tuple[str, int, bool] | None = None  # id, samples, announce
+
+    def whole(self, text: str) -> str:
+        return f"{self.kept} {text.strip()}".strip()
 
 
 class Hearing:
@@ -63,21 +89,40 @@ class Hearing:
         return fence in self._committed or (self._open is not None and self._open.fence == fence)
 
     def start(self, settings: Transcription | None) -> None:
-        """Speech began."""
+        """Speech began. A client that sets `delay` wants the words while they are spoken."""
         self._numbers += 1
         language = settings.language if settings and isinstance(settings.language, str) else None
         prompt = settings.prompt if settings and isinstance(settings.prompt, str) else None
-        self._open = _Stretch(self._numbers, language, prompt)
+        partials = settings is not None and isinstance(settings.delay, str)
+        self._open = _Stretch(self._numbers, language, prompt, partials)
+
+    def speak(self, span: Span) -> None:
+        """The speaker goes on: time for a partial pass, perhaps."""
+        stretch = self._open
+        if stretch is None or not stretch.partials or (stretch.fence is not None and stretch.result is None):
+            return
+        heard_upto = stretch.fence.upto_sample if stretch.fence else max(span.start, stretch.from_sample)
+        length = span.stop - max(span.start, stretch.from_sample)
+        if span.stop - heard_upto >= PARTIAL_EVERY and length <= PARTIAL_MOST:
+            self._ask(stretch, span, final=False)
+            stretch.partial = True
 
     def pause(self, span: Span) -> None:
         """The speaker fell silent: what is there now may be all."""
         if self._open is not None:
+            self._withdraw(self._open)
             self._ask(self._open, span, final=False)
 
     def resume(self) -> None:
-        """The speaker went on: the pass on what was there is of no use."""
-        if self._open is not None:
-            self._withdraw(self._open)
+        """The speaker went on: the pass on what was there is of no use, unless it was long enough to be kept."""
+        stretch = self._open
+        if stretch is None or stretch.fence is None:
+            return
+        result = stretch.result.payload if stretch.result is not None and not stretch.partial else None
+        if isinstance(result, Transcript) and stretch.fence.upto_sample - stretch.from_sample >= KEEP_FROM:
+            stretch.kept = stretch.whole(result.text)
+            stretch.from_sample = stretch.fence.upto_sample
+        self._withdraw(stretch)
 
     def drop(self) -> None:
         """The open stretch was cleared."""
@@ -92,29 +137,40 @@ class Hearing:
         stretch, self._open = self._open, None
         assert stretch is not None
         stretch.item = (item_id, len(span), settings is not None)
-        if not (paused and stretch.fence):
+        if stretch.fence is None or stretch.partial or not paused:
             self._withdraw(stretch)
             self._ask(stretch, span, final=True)
         assert stretch.fence is not None
         self._committed[stretch.fence] = stretch
         return self._settle(stretch.fence)
 
-    def take(self, chunk: Chunk) -> Heard | Guess | None:
-        """A recognizer's result came; gives what it settles, or what it lets us guess."""
+    def take(self, chunk: Chunk) -> Heard | Guess | Partial | None:
+        """A recognizer's result came; gives what it settles, or what it tells of an open stretch."""
         assert isinstance(chunk.fence, Segment)
         if self._open is not None and self._open.fence == chunk.fence:
             self._open.result = chunk
-            return Guess(chunk.payload.text.strip()) if isinstance(chunk.payload, Transcript) else None
+            return self._told(self._open, chunk)
         stretch = self._committed.get(chunk.fence)
         if stretch is None:
             return None
         stretch.result = chunk
         return self._settle(chunk.fence)
 
+    def _told(self, stretch: _Stretch, chunk: Chunk) -> Guess | Partial | None:
+        if not isinstance(chunk.payload, Transcript):
+            return None
+        whole = stretch.whole(chunk.payload.text)
+        if not stretch.partial:
+            return Guess(whole)
+        growth = stretch.text.hear(whole)
+        return Partial(growth) if growth else None
+
     def _ask(self, stretch: _Stretch, span: Span, *, final: bool) -> None:
+        # A turn may outgrow the input buffer: what it no longer holds can't be heard.
+        stretch.from_sample = max(stretch.from_sample, span.start)
         stretch.fence = Segment(self._stream, stretch.number, span.stop)
-        stretch.result = None
-        self._out.append(Recognize(stretch.fence, span.start, final, stretch.language, stretch.prompt))
+        stretch.result, stretch.partial = None, False
+        self._out.append(Recognize(stretch.fence, stretch.from_sample, final, stretch.language, stretch.prompt))
 
     def _withdraw(self, stretch: _Stretch) -> None:
         if stretch.fence is not None and stretch.result is None:
@@ -129,7 +185,8 @@ class Hearing:
         item_id, samples, announce = stretch.item
         match stretch.result.payload:
             case Transcript(text=text):
-                return Heard(item_id, samples, text.strip(), None, announce)
+                whole, growth = stretch.text.finish(stretch.whole(text))
+                return Heard(item_id, samples, whole, None, announce, growth if stretch.partials else None)
             case Failed() as failed:
                 return Heard(item_id, samples, "", failed, announce)
             case payload:

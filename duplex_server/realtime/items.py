@@ -105,8 +105,13 @@ def with_transcript(item: Message, transcript: str) -> Message:
     return msgspec.structs.replace(item, content=content)
 
 
-def transcription_event(heard: Heard, event_id: str) -> AnyServerEvent:
-    """What the client is told about the words of its user."""
+def transcription_delta(item_id: str, growth: str, event_id: str) -> AnyServerEvent:
+    """More words of a user's turn; all of them join to its transcript."""
+    return wire.TranscriptionDelta(event_id=event_id, item_id=item_id, content_index=0, delta=growth)
+
+
+def transcription_end(heard: Heard, event_id: str) -> AnyServerEvent:
+    """What the client is told about the words of its user, once they are settled."""
     if heard.failure is None:
         return wire.TranscriptionCompleted(
             event_id=event_id,

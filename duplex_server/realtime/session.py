@@ -12,7 +12,7 @@ from duplex_server.realtime.answers import Answers
 from duplex_server.realtime.config import SessionConfig
 from duplex_server.realtime.conversation import Conversation, spoken_entry, to_part
 from duplex_server.realtime.effects import Close, Effect, Prepare, Send
-from duplex_server.realtime.hearing import Guess, Heard, Hearing
+from duplex_server.realtime.hearing import Guess, Heard, Hearing, Partial
 from duplex_server.realtime.ids import Ids
 from duplex_server.realtime.input_buffer import InputBuffer, Span
 from duplex_server.realtime.inputs import (
@@ -284,6 +284,8 @@ class Session:
                 self._committed_by_turn = end
                 answers = detection is not None and detection.create_response
                 self._commit(self._turn_item, end, now, paused=self._paused, answer=answers)
+            case None if self._turns.speaking and not self._paused:
+                self._hearing.speak(Span(self.input.start, voice.upto_sample))
             case None if not self._turns.speaking and self.detects:
                 self.input.discard(voice.upto_sample - kept_samples(detection), "silence")
 
@@ -307,10 +309,12 @@ class Session:
 
     # ---- transcripts ----------------------------------------------------------------------------------------------
 
-    def _on_recognized(self, result: Heard | Guess | None, now: float) -> None:
+    def _on_recognized(self, result: Heard | Guess | Partial | None, now: float) -> None:
         match result:
             case Heard():
                 self._on_heard(result, now)
+            case Partial(growth=growth) if self._turn_item is not None:
+                self._send(items.transcription_delta(self._turn_item, growth, self._new_id("event")))
             case Guess(text=text) if text and self._may_speculate():
                 self._speculate(text)
 
@@ -335,7 +339,9 @@ class Session:
         if entry is not None and isinstance(entry.item, Message) and heard.failure is None:
             self.conversation.replace(items.with_transcript(entry.item, heard.text))
         if heard.announce:
-            self._send(items.transcription_event(heard, self._new_id("event")))
+            if heard.growth:
+                self._send(items.transcription_delta(heard.item_id, heard.growth, self._new_id("event")))
+            self._send(items.transcription_end(heard, self._new_id("event")))
         if heard.failure is None and not heard.text and not self._config.answer_empty:
             self._due.discard(heard.item_id)
         if heard.failure is not None and heard.item_id in self._due:

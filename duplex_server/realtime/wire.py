@@ -176,6 +176,14 @@ class DurationUsage(Wire, frozen=True, kw_only=True, tag="duration"):
     seconds: float
 
 
+class TranscriptionDelta(
+    ServerEvent, frozen=True, kw_only=True, tag="conversation.item.input_audio_transcription.delta"
+):
+    item_id: str
+    content_index: int
+    delta: str
+
+
 class TranscriptionCompleted(
     ServerEvent, frozen=True, kw_only=True, tag="conversation.item.input_audio_transcription.completed"
 ):
@@ -321,6 +329,7 @@ AnyServerEvent = (
     | ItemRetrieved
     | ItemTruncated
     | ItemDeleted
+    | TranscriptionDelta
     | TranscriptionCompleted
     | TranscriptionFailed
     | ResponseCreated

@@ -67,6 +67,8 @@ class Validator:
         self._portable = portable and not client
         self._sequence = Sequence() if sequence and not client else None
         self._line = 0
+        self.asked_for: set[str] = set()
+        """Transcription keys that the client set itself, and so gets back."""
 
     def feed(self, event: Json) -> list[Problem]:
         """What is wrong with the next event."""
@@ -94,7 +96,7 @@ class Validator:
             schema = fewest(event, [self._table[name]], "")
             found = [finding for finding in schema if not self._tolerated(name, finding)]
         try:
-            found += client_rules(event) if self._portable else ()
+            found += client_rules(event, self.asked_for) if self._portable else ()
             found += self._sequence.feed(event) if self._sequence else ()
         except (TypeError, AttributeError, KeyError, ValueError) as error:
             # The event is malformed. That is listed already, unless the types are laxer than the rules.

@@ -114,7 +114,9 @@ class Sequence:
                 self._items.pop(item_id, None)
                 self._deleted.add(item_id)
             case what if what.startswith("input_audio_transcription."):
-                if event.get("item_id") not in {*self._items, *self._deleted, *self._committed}:
+                # Words may come while they are spoken: `speech_started` has announced their item.
+                known = {*self._items, *self._deleted, *self._committed, self._speech}
+                if event.get("item_id") not in known:
                     self._bad("item_id", "transcription for an unknown item")
 
     def _item_added(self, kind: str, item: dict[str, Json], previous: str | None) -> None:

@@ -54,6 +54,8 @@ class Grammar:
         """`told` are the effects that a client sees, as events."""
         if isinstance(given, Spoke):
             self._made[given.reply] = self._made.get(given.reply, 0) + given.samples
+        if isinstance(given, Event) and isinstance(given.event, wire.SessionUpdate):
+            self._validator.asked_for |= _asked_for(given.event)
         self._silence_first(given, effects)
         for effect in effects:
             self._effect(effect)
@@ -248,3 +250,9 @@ class Grammar:
                 self._upto_ms = at_ms
             case wire.Cleared():
                 self._speaking = None
+
+
+def _asked_for(update: wire.SessionUpdate) -> set[str]:
+    """The keys of transcription that a client sets, and so gets back."""
+    session = msgspec.json.decode(msgspec.json.encode(update.session))
+    return set(((session.get("audio") or {}).get("input") or {}).get("transcription") or ())

@@ -6,7 +6,7 @@ import pytest
 
 from duplex_server.realtime import wire
 from duplex_server.realtime.effects import Cancel, Effect, Recognize
-from duplex_server.realtime.hearing import Guess, Hearing
+from duplex_server.realtime.hearing import Guess, Heard, Hearing
 from duplex_server.realtime.input_buffer import Span
 from duplex_server.realtime.schema import InputAudio, Message
 from pipeline.chunk import Chunk, End, Failed, Segment, Transcript
@@ -150,7 +150,7 @@ def test_a_pass_that_was_overtaken_counts_no_more() -> None:
     assert hearing.take(ended(early, "half of")) is None
     assert hearing.waiting == {"item"}
     heard = hearing.take(ended(passes(out)[-1].segment, "half of it"))
-    assert heard is not None
+    assert isinstance(heard, Heard)
     assert heard.text == "half of it"
 
 
