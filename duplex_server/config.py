@@ -58,6 +58,8 @@ class SessionDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     run_ahead_ms: Annotated[int, Meta(ge=100, le=60_000)] = 2000
     client_buffer_ms: Annotated[int, Meta(ge=0, le=5000)] = 100
     speculate: bool = True
+    echo_guard: bool = True
+    answer_on: bool = True
     answer_empty: bool = False
     max_reply_tokens: Natural = 400
     max_reply_s: Positive = 60.0

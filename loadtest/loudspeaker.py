@@ -46,6 +46,21 @@ class Loudspeaker:
             stretch.pcm = stretch.pcm[: max(0, int((now - stretch.start_s) * RATE_HZ))]
         self._stretches = [stretch for stretch in self._stretches if len(stretch.pcm)]
 
+    def sound(self, from_s: float, samples: int) -> Pcm:
+        """What is played in the time of `samples` samples from `from_s` on, int16, shape (samples,)."""
+        sound = np.zeros(samples, np.int16)
+        for stretch in self._stretches:
+            at = round((stretch.start_s - from_s) * RATE_HZ)
+            start, stop = max(at, 0), min(at + len(stretch.pcm), samples)
+            if start < stop:
+                sound[start:stop] = stretch.pcm[start - at : stop - at]
+        return sound
+
+    @property
+    def played(self) -> Pcm:
+        """All that is played, without the gaps between, int16, shape (n,)."""
+        return np.concatenate([np.zeros(0, np.int16), *(stretch.pcm for stretch in self._stretches)])
+
     def first_voiced(self, after: float) -> float | None:
         """When the first audible sample at or after a time is played."""
         times = self._voiced(after, float("inf"))

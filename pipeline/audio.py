@@ -41,6 +41,10 @@ class Resampler:
         whole: Pcm = np.clip(np.rint(out), -32768, 32767).astype(np.int16)
         return whole
 
+    def position(self, samples: int) -> int:
+        """Where in the output the first `samples` of the input end."""
+        return (2 * samples * self.to_hz + self.from_hz) // (2 * self.from_hz)
+
     def flush(self) -> Pcm:
         """End the stream: what is still inside comes out and the next push begins a fresh stream."""
         return self.push(_NOTHING, last=True)

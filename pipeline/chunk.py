@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from pipeline.errors import FailureKind
 from transport.base import Blocks
 
 
@@ -23,8 +24,8 @@ class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Segment(Struct, frozen=True, tag="segment"):
     """One recognition pass over one stretch of a stream's input.
 
-    `upto_sample` is the first input sample (24 kHz) that the pass does not cover, so two passes over the same stretch
-    are different fences.
+    `number` counts the passes of the stream, so two passes over the same stretch are different fences. `upto_sample` is
+    the first input sample (24 kHz) that the pass does not cover.
     """
 
     stream: str
@@ -206,7 +207,7 @@ class End(Struct, frozen=True, tag="end"):
 class Failed(Struct, frozen=True, tag="failed"):
     """The stage could not do the job: the job is over, the stage lives or is respawned, the session goes on."""
 
-    kind: Literal["stage_failed", "stage_timeout", "stage_lost", "capacity"]
+    kind: FailureKind
     message: str
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.build import make_options, make_stage
-from pipeline.chunk import Chunk, Fence, Prepare, Reply, Segment, Speak, StageRole, Think, Transcribe
+from pipeline.chunk import Chunk, End, Fence, Prepare, Reply, Segment, Speak, StageRole, Text, Think, Transcribe
 from pipeline.edge import Edge, EdgeFull
 from pipeline.errors import StageError
 from pipeline.host import Host
@@ -213,6 +213,13 @@ class Engine:
             self._edges[think.fence] = Edge(think.fence)
             self._host("talker", think.fence).submit(speak, now)
         self._host("thinker", think.fence).submit(think, now)
+
+    def say(self, speak: Speak, text: str) -> None:
+        """Let the talker say a text that stands already, without a thinker."""
+        talker = self._host("talker", speak.fence)
+        talker.submit(speak, time.monotonic())
+        talker.feed(Chunk(speak.fence, "thinker", 0, Text(text)))
+        talker.feed(Chunk(speak.fence, "thinker", 1, End(), last=True))
 
     def prepare(self, ahead: Prepare) -> None:
         """Let the thinker prefill a prompt that is likely to come."""

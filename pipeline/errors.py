@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+FailureKind = Literal["stage_failed", "stage_timeout", "stage_lost", "capacity", "context_full"]
+"""How a stage can fail a job; the session names it to its client."""
+
 
 class StageError(Exception):
     """A stage can't do what it was asked; `kind` is the `Failed.kind` a session will see."""
@@ -11,7 +14,7 @@ class StageError(Exception):
     def __init__(
         self,
         message: str,
-        kind: Literal["stage_failed", "stage_timeout", "stage_lost", "capacity"] = "stage_failed",
+        kind: FailureKind = "stage_failed",
     ) -> None:
         super().__init__(message)
         self.message = message

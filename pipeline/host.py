@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pipeline.chunk import Chunk, Failed, Fence, Job, Prepare, StageRole
+from pipeline.errors import FailureKind
 from pipeline.links import Link
 from pipeline.message import Acknowledged, Began, Emitted, Ended, Loaded, Report
-from pipeline.scheduler import Cancelled, FailedKind, Fed, Forgotten, Paced, Prepared, Request, Submitted
+from pipeline.scheduler import Cancelled, Fed, Forgotten, Paced, Prepared, Request, Submitted
 from transport.errors import PipeError
 
 log = logging.getLogger(__name__)
@@ -132,7 +133,7 @@ class Host:
             message = f"the {self.role} was not back within {HOLD_S:g} s"
             live.expiry = self._loop.call_later(HOLD_S, self.fail, fence, "stage_lost", message)
 
-    def refuse(self, fence: Fence, kind: FailedKind, message: str) -> None:
+    def refuse(self, fence: Fence, kind: FailureKind, message: str) -> None:
         """Fail a job that can't even be submitted; the chunk follows later."""
         assert fence not in self._live, f"{fence} was submitted to the {self.role} twice"
         self._live[fence] = _Live(held=[])
@@ -170,7 +171,7 @@ class Host:
         if self._up:
             self._control(Forgotten(stream))
 
-    def fail(self, fence: Fence, kind: FailedKind, message: str) -> None:
+    def fail(self, fence: Fence, kind: FailureKind, message: str) -> None:
         """End a job with a `Failed` chunk, if somebody still waits for it."""
         live = self._live.get(fence)
         if live is None:
@@ -231,7 +232,7 @@ class Host:
         for fence in self._pending.clear():
             self._over(fence)
 
-    def lost(self, kind: FailedKind, message: str) -> None:
+    def lost(self, kind: FailureKind, message: str) -> None:
         for fence in [fence for fence, live in self._live.items() if live.doomed]:
             self.fail(fence, kind, message)
 

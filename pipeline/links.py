@@ -10,13 +10,12 @@ from contextlib import AbstractContextManager
 from typing import Protocol, assert_never
 
 from pipeline.chunk import Chunk, Failed, Fence, Job, StageRole
-from pipeline.errors import StageError
+from pipeline.errors import FailureKind, StageError
 from pipeline.lanes import Lanes
 from pipeline.message import Acknowledged, Emitted, Loaded, Report
 from pipeline.runner import StageRunner
 from pipeline.scheduler import (
     Cancelled,
-    FailedKind,
     Fed,
     Forgotten,
     Paced,
@@ -43,7 +42,7 @@ class Listener(Protocol):
     def down(self) -> None:
         """The stage is gone; `lost` follows once it is known why, `back` when it was respawned."""
 
-    def lost(self, kind: FailedKind, message: str) -> None:
+    def lost(self, kind: FailureKind, message: str) -> None:
         """Why it went down; every job it had is over."""
 
     def back(self, loaded: Loaded) -> None:
@@ -59,7 +58,7 @@ class Link(Protocol):
     def send(self, request: Request) -> bool:
         """Pass a request on, without waiting; false when the stage leaves more than a bound unread."""
 
-    def kill(self, kind: FailedKind, reason: str) -> bool:
+    def kill(self, kind: FailureKind, reason: str) -> bool:
         """End a stage that hangs; `lost` follows. False when it can't be ended without ending the server."""
 
     async def stop(self) -> None:
@@ -105,7 +104,7 @@ class InlineLink:
         self._runner.feed(request)
         return True
 
-    def kill(self, kind: FailedKind, reason: str) -> bool:
+    def kill(self, kind: FailureKind, reason: str) -> bool:
         self._lanes.release(self._role)  # at least the other stages get its cores back
         return False
 
@@ -219,7 +218,7 @@ class ServedLink:
                 assert_never(request)
         return True
 
-    def kill(self, kind: FailedKind, reason: str) -> bool:
+    def kill(self, kind: FailureKind, reason: str) -> bool:
         return False
 
     async def stop(self) -> None:
@@ -247,6 +246,6 @@ class ServedLink:
             # Later, so that a stage that answers inside `submit` does not call back into its caller.
             self._loop.call_soon(self._listener.reported, Emitted(chunk))
 
-    def _fail(self, fence: Fence, kind: FailedKind, message: str) -> None:
+    def _fail(self, fence: Fence, kind: FailureKind, message: str) -> None:
         chunk = Chunk(fence, self._role, 0, Failed(kind, message), last=True)
         self._loop.call_soon(self._listener.reported, Emitted(chunk))

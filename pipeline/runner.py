@@ -11,13 +11,12 @@ from contextlib import AbstractContextManager, nullcontext
 import msgspec
 
 from pipeline.chunk import Job, Transcribe
-from pipeline.errors import StageError
+from pipeline.errors import FailureKind, StageError
 from pipeline.message import Acknowledged, Began, Emitted, Ended, Report
 from pipeline.scheduler import (
     Acknowledge,
     Emit,
     Event,
-    FailedKind,
     Interrupt,
     Refused,
     Request,
@@ -157,7 +156,7 @@ class StageRunner:
             return msgspec.structs.replace(job, audio=inline(lease.arrays))
 
 
-def _blame(error: Exception) -> tuple[FailedKind, str]:
+def _blame(error: Exception) -> tuple[FailureKind, str]:
     if isinstance(error, StageError):
         return error.kind, error.message
     return "stage_failed", f"{type(error).__name__}: {error}"

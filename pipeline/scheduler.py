@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Literal, assert_never
+from typing import assert_never
 
 from pipeline.chunk import Chunk, Failed, Fence, Job, Prepare, StageRole, Struct
+from pipeline.errors import FailureKind
 from pipeline.stage import Step, Work
 
 AHEAD_S = 4.0  # how far a stage may run ahead of what is heard
@@ -19,8 +20,6 @@ STARVE_S = 2.0  # how long a ready job may be overtaken
 JOBS = 64  # live jobs per stage
 INPUTS = 512  # chunks that wait for one job
 PREPARES = 64  # streams whose next prompt is noted; the oldest note is dropped, which costs time only
-
-FailedKind = Literal["stage_failed", "stage_timeout", "stage_lost", "capacity"]
 
 
 # ---- what a scheduler is fed ----------------------------------------------------------------------------------------
@@ -68,7 +67,7 @@ class Refused(Struct, frozen=True, tag="refused"):
     """The stage would not admit a job of the running turn."""
 
     fence: Fence
-    kind: FailedKind
+    kind: FailureKind
     message: str
 
 
@@ -81,7 +80,7 @@ class StepDone(Struct, frozen=True, tag="step_done"):
 class StepFailed(Struct, frozen=True, tag="step_failed"):
     """The running turn raised: every job in it is over."""
 
-    kind: FailedKind
+    kind: FailureKind
     message: str
 
 
@@ -298,13 +297,13 @@ class StageScheduler:
             self._drops.append(fence)
         return (Acknowledge(fence),) if acknowledge else ()
 
-    def _fail(self, fence: Fence, kind: FailedKind, message: str) -> tuple[Effect, ...]:
+    def _fail(self, fence: Fence, kind: FailureKind, message: str) -> tuple[Effect, ...]:
         live = self._jobs.get(fence)
         if live is None:
             return ()
         return self._failed(fence, live.next_seq, kind, message), *self._leave(fence, acknowledge=False)
 
-    def _failed(self, fence: Fence, seq: int, kind: FailedKind, message: str) -> Emit:
+    def _failed(self, fence: Fence, seq: int, kind: FailureKind, message: str) -> Emit:
         return Emit(Chunk(fence, self._role, seq, Failed(kind, message), last=True))
 
     def _forget(self, stream: str) -> tuple[Effect, ...]:
@@ -334,7 +333,7 @@ class StageScheduler:
             self._ahead = step.more
         return *effects, *self._settle()
 
-    def _broke(self, kind: FailedKind, message: str, now: float) -> tuple[Effect, ...]:
+    def _broke(self, kind: FailureKind, message: str, now: float) -> tuple[Effect, ...]:
         running = self._over()
         effects: list[Effect] = []
         for fence in running:

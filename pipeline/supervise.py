@@ -12,10 +12,10 @@ import sys
 from dataclasses import dataclass
 
 from pipeline.chunk import StageRole
-from pipeline.errors import StageError
+from pipeline.errors import FailureKind, StageError
 from pipeline.links import LOAD_S, STOP_S, Listener
 from pipeline.message import FromWorker, Load, Loaded, LoadFailed, Stop, from_worker
-from pipeline.scheduler import FailedKind, Request
+from pipeline.scheduler import Request
 from transport.errors import PipeError
 from transport.pipe import AsyncPipe
 
@@ -45,7 +45,7 @@ class ProcessLink:
         self._order = load
         self._role: StageRole = load.role
         self._worker: _Worker | None = None
-        self._verdict: tuple[FailedKind, str] | None = None  # why we killed it
+        self._verdict: tuple[FailureKind, str] | None = None  # why we killed it
         self._failures = 0
         self._stopping = False
         self._revival: asyncio.Task[None] | None = None
@@ -65,7 +65,7 @@ class ProcessLink:
             return False
         return self._worker.pipe.send(request)
 
-    def kill(self, kind: FailedKind, reason: str) -> bool:
+    def kill(self, kind: FailureKind, reason: str) -> bool:
         if self._worker is not None and self._verdict is None:
             self._verdict = (kind, reason)
             self._worker.process.kill()  # the closing of its pipe tells the rest

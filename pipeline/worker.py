@@ -65,7 +65,8 @@ class Worker:
         try:
             stage = self._load()
         except Exception as error:  # the root of the process: the server is told, in words
-            log.exception("%s could not be loaded", self._order.family)
+            if not isinstance(error, StageError):
+                log.exception("%s could not be loaded", self._order.family)
             message = error.message if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
             self._send(LoadFailed(message))
             return 1

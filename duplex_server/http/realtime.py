@@ -37,9 +37,18 @@ class Sessions:
     def __init__(self, config: Config, engine: Engine) -> None:
         self._config, self._engine = config, engine
         self._live: set[str] = set()
+        self._drivers: dict[str, Driver] = {}
+        self._stopping = False
 
     def routes(self) -> list[WebSocketRoute]:
         return [WebSocketRoute(path, self.open) for path in PATHS]
+
+    async def stop(self, within_s: float) -> None:
+        """Take no more peers, and end those that are there: replies under way have so long to end."""
+        self._stopping = True
+        async with asyncio.TaskGroup() as tasks:
+            for driver in self._drivers.values():
+                tasks.create_task(driver.leave(within_s))
 
     async def open(self, socket: WebSocket) -> None:
         """Take one peer through its whole session."""
@@ -47,6 +56,10 @@ class Sessions:
         by_protocol = auth.protocol_key(offered)
         key = by_protocol if by_protocol is not None else auth.header_key(socket.headers)
         known = auth.allowed(key, self._config.server.api_keys)
+        if not self._config.server.api_keys and auth.foreign(socket.headers):
+            message = "A page of another host may use this server with a key only: set server.api_keys."
+            await socket.send_denial_response(error_response(HTTPStatus.FORBIDDEN, message, code="foreign_origin"))
+            return
         if not known and by_protocol is None:
             message = "Incorrect API key provided. Set Authorization: Bearer to one of the server's keys."
             await socket.send_denial_response(error_response(HTTPStatus.UNAUTHORIZED, message, code="invalid_api_key"))
@@ -80,7 +93,9 @@ class Sessions:
         return True
 
     async def _refused(self, socket: WebSocket) -> bool:
-        if not self._engine.ready:
+        if self._stopping:
+            reason, code, retry_s = "The server is stopping.", "stopping", RETRY_FULL_S
+        elif not self._engine.ready:
             reason, code, retry_s = "The models are not ready.", "not_ready", RETRY_LOADING_S
         elif len(self._live) >= self._config.server.max_sessions:
             reason = f"All {self._config.server.max_sessions} sessions of this server are taken."
@@ -113,10 +128,14 @@ class Sessions:
             journal_dir=Path(journal_dir) if journal_dir else None,
         )
         log.info("%s begins; %d live", stream, len(self._live))
-        async with asyncio.TaskGroup() as tasks:
-            writer = tasks.create_task(channel.run())
-            await driver.run()
-            writer.cancel()
+        self._drivers[stream] = driver
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                writer = tasks.create_task(channel.run())
+                await driver.run()
+                writer.cancel()
+        finally:
+            del self._drivers[stream]
         log.info("%s is over; %d stale chunks were dropped", stream, driver.stale_chunks)
 
     def _session_config(self, socket: WebSocket, stream: str) -> SessionConfig:
@@ -137,6 +156,8 @@ class Sessions:
             run_ahead_ms=defaults.run_ahead_ms,
             client_buffer_ms=defaults.client_buffer_ms,
             speculate=defaults.speculate,
+            echo_guard=defaults.echo_guard,
+            answer_on=defaults.answer_on,
             answer_empty=defaults.answer_empty,
             max_reply_tokens=defaults.max_reply_tokens,
             max_reply_s=defaults.max_reply_s,

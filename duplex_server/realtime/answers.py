@@ -10,6 +10,7 @@ client. When a response is created for exactly what it was made of, it is that r
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -25,14 +26,25 @@ from duplex_server.realtime.live import LiveReply
 from duplex_server.realtime.orders import Order
 from duplex_server.realtime.playout import Playout
 from duplex_server.realtime.response import Response
-from duplex_server.realtime.schema import CancelReason, ErrorDetail, ResponseStatus, StatusDetails
+from duplex_server.realtime.schema import INPUT_RATE_HZ, CancelReason, ErrorDetail, ResponseStatus, StatusDetails
 from duplex_server.realtime.wire import AnyServerEvent
 from pipeline.chunk import Chunk, Failed, Part, Reply, Think
 
 RATE_LIMIT = 1_000_000
 """This server has no rate limits; clients expect the numbers all the same."""
+MUCH = INPUT_RATE_HZ
+"""A reply that had less than this left to be heard is as good as heard."""
 HOLD_S = 60.0
 """A tentative reply is paced as if its first sound ended this much later: no more is made until it is wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What an interruption cut: if nothing of it had been heard, if much of it was lost, and what was being said."""
+
+    unheard: bool
+    lost: bool
+    said: str
 
 
 class Answers:
@@ -51,7 +63,7 @@ class Answers:
         self._epoch = 0
         self._live: dict[Reply, LiveReply] = {}
         self._tentative: LiveReply | None = None
-        self._playing: list[LiveReply] = []  # generated and sent, perhaps not yet heard
+        self._playing: list[LiveReply] = []  # generated and sent; still to be heard, or just over
         self.has_spoken = False
 
     # ---- what is there --------------------------------------------------------------------------------------------
@@ -70,6 +82,19 @@ class Answers:
         """When `advance` has something to send."""
         times = [at for live in self._live.values() if (at := live.playout.deadline()) is not None]
         return min(times, default=None)
+
+    def audible(self, now: float) -> bool:
+        """True while what a microphone hears may be us: a reply sounds, has a gap, or has only just ended."""
+        return bool(self._audible(now))
+
+    def said(self, now: float) -> str:
+        """The words that a microphone may hear of us now."""
+        return " ".join(live.sounding(now) for live in self._audible(now))
+
+    def _audible(self, now: float) -> list[LiveReply]:
+        heard = [live for live in self._playing if live.playout.lingers(now)]
+        active = self._default()
+        return [*heard, active] if active is not None and active.playout.sent else heard
 
     def _default(self) -> LiveReply | None:
         return next((live for live in self._live.values() if live.response.in_conversation), None)
@@ -169,7 +194,7 @@ class Answers:
         live = self._find(spoke.reply)
         if live is None:
             return
-        live.playout.audio(spoke.samples, spoke.text_span)
+        live.playout.audio(spoke.samples, spoke.text_span, spoke.exact, spoke.upto_sample)
         held_s = HOLD_S if live is self._tentative else 0.0
         self._out.append(Pace(spoke.reply, live.playout.plays_until(now) + held_s))
         self.advance(now)
@@ -182,7 +207,7 @@ class Answers:
                 self.has_spoken |= live.playout.sent > 0
             if live.over:
                 self._finish(live)
-        self._playing = [live for live in self._playing if live.playout.playing(now)]
+        self._playing = [live for live in self._playing if live.playout.lingers(now)]
 
     def played(self, reply: Reply, samples: int) -> None:
         """A paced channel says what it played."""
@@ -222,18 +247,20 @@ class Answers:
         self._cancel(live, reason, now)
         return True
 
-    def interrupt(self, now: float) -> bool:
-        """The user speaks over us: fall silent. True if something was cut of which nothing had been heard."""
-        playing, self._playing = self._playing, []
+    def interrupt(self, now: float) -> Cut | None:
+        """The user speaks over us: fall silent. Gives what was cut, if anything was."""
+        said = self.said(now)
+        playing = [live for live in self._playing if live.playout.playing(now)]
+        lost = any(live.playout.sent - live.playout.heard(now) >= MUCH for live in playing)
+        self._playing = []
         for live in playing:
-            if live.playout.playing(now):
-                self._cut(live, now)
+            self._cut(live, now)
         active = self._default()
         if active is None:
-            return False
-        unheard = active.playout.heard(now) == 0
+            return Cut(False, lost, said) if playing else None
+        unheard = not playing and active.playout.heard(now) == 0
         self._cancel(active, "turn_detected", now)
-        return unheard
+        return Cut(unheard, True, said)
 
     def abandon(self) -> None:
         """The peer is gone: stop all work, say nothing."""

@@ -31,6 +31,10 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How much sound a client of this channel holds back before it plays."""
     speculate: bool
     """Whether an answer is begun on a probable end of turn."""
+    echo_guard: bool
+    """Whether our own voice, heard back, is told from the user's by its words."""
+    answer_on: bool
+    """Whether an answer that was cut by something without words is gone on with."""
     answer_empty: bool
     """Whether a turn without words is answered."""
     max_reply_tokens: int

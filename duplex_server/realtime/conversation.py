@@ -35,6 +35,7 @@ class Entry:
     input_span: Span | None = None  # where a user's speech lies in the input
     track: Track | None = None  # how an assistant's speech lies along its transcript
     heard_samples: int | None = None  # the model is told what these first samples of it speak, and no more
+    ours: bool = False  # a user's item that was our own voice, come back: the model is not told
     truncated: bool = False  # the client fixed `heard_samples`: the transcript ends there too
 
     @property
@@ -144,6 +145,8 @@ def heard_text(entry: Entry) -> str:
 def to_part(entry: Entry) -> Part | None:
     """One item as a prompt part; None when there is nothing to tell."""
     item, revision = entry.item, entry.revision
+    if entry.ours:
+        return None
     match item:
         case Message():
             text = heard_text(entry) if entry.track else "\n".join(filter(None, map(_text, item.content)))

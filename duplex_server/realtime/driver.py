@@ -50,7 +50,12 @@ BIG_FRAME_BYTES = 64 * 1024
 """Frames beyond this are parsed off the event loop."""
 CHUNKS = 4096
 """Chunks of the stages that may wait for the session; pacing keeps them far below."""
-CLOSE_SLOW, CLOSE_BUG = 1008, 1011
+PASSES = 2
+"""Turns of a session that may wait for their words. A client that sends faster than anybody speaks waits for them, so
+that it can't keep the recognizer from the others."""
+LEAVE_LOOK_S = 0.05
+"""How often a session that is to end is looked at."""
+CLOSE_SLOW, CLOSE_BUG, CLOSE_STOPPING = 1008, 1011, 1012
 
 
 class Driver:
@@ -70,6 +75,7 @@ class Driver:
         self._ears: Ears | None = None
         self._mouth = Mouth()
         self._fed = asyncio.Event()
+        self._recognized = asyncio.Event()
         self._clock = TurnClock()
         self._tasks = asyncio.TaskGroup()
         self.stale_chunks = 0
@@ -88,6 +94,16 @@ class Driver:
             await self._channel.close(CLOSE_BUG, "internal error")
         finally:
             self._engine.close(self._config.stream)
+
+    async def leave(self, within_s: float) -> None:
+        """Let the reply under way end, for so long at most, then end the connection: the server stops."""
+        try:
+            async with asyncio.timeout(within_s):
+                while self.session.engaged(self._loop.time()):  # noqa: ASYNC110  # time alone may end it
+                    await asyncio.sleep(LEAVE_LOOK_S)
+        except TimeoutError:
+            log.info("%s: its reply is cut, the server stops", self._config.stream)
+        await self._channel.close(CLOSE_STOPPING, "the server is stopping")
 
     async def _hold(self) -> None:
         async with self._tasks as tasks:
@@ -130,6 +146,9 @@ class Driver:
             self._feed(Rejected(sound))
             return
         async for pcm in self._slices(sound):
+            while self.session.passes_waiting >= PASSES:
+                self._recognized.clear()
+                await self._recognized.wait()
             self._listen(pcm)
 
     async def _sound(self, event: Append) -> bytes | Fault:
@@ -181,11 +200,13 @@ class Driver:
                 self._hear_talker(chunk, chunk.payload)
             else:
                 self._take_chunk(chunk)
+            if chunk.role == "recognizer":
+                self._recognized.set()
 
     def _hear_talker(self, chunk: Chunk, audio: chunks.Audio) -> None:
         assert isinstance(chunk.fence, Reply)
-        samples = self._mouth.take(chunk.fence, audio)
-        self._feed(Spoke(chunk.fence, samples, chunk.text_span, chunk.exact))
+        grown = self._mouth.take(chunk.fence, audio)
+        self._feed(Spoke(chunk.fence, grown.samples, chunk.text_span, chunk.exact, grown.upto_sample))
 
     def _take_chunk(self, chunk: Chunk) -> None:
         if chunk.last and chunk.role == "talker" and isinstance(chunk.fence, Reply):

@@ -18,6 +18,8 @@ from pipeline.chunk import Chunk, Failed, Segment, Transcript
 
 PARTIAL_EVERY = INPUT_RATE_HZ
 """New samples between partial passes: a second."""
+CHECK_EVERY = INPUT_RATE_HZ * 6 // 10
+"""The same while it is in doubt whose voice it is: a few words are enough to tell."""
 PARTIAL_MOST = 12 * INPUT_RATE_HZ
 """A stretch without a pause gets no partial pass beyond this length: the recognizer's short window ends there."""
 KEEP_FROM = 5 * INPUT_RATE_HZ
@@ -45,8 +47,9 @@ class Guess:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """Words of the open stretch that are sure by now, beyond those told before."""
+    """What the open stretch says so far; `growth` is what of it is sure by now, beyond what was before."""
 
+    text: str
     growth: str
 
 
@@ -54,10 +57,10 @@ class Partial:
 class _Stretch:
     """One stretch of speech; `item` is set once it is committed."""
 
-    number: int
     language: str | None
     prompt: str | None
     partials: bool
+    in_doubt: bool
     fence: Segment | None = None
     result: Chunk | None = None
     partial: bool = False  # the pass under way is a partial one
@@ -76,7 +79,7 @@ class Hearing:
     def __init__(self, stream: str, out: list[Effect]) -> None:
         self._stream = stream
         self._out = out
-        self._numbers = 0
+        self._passes = 0
         self._open: _Stretch | None = None
         self._committed: dict[Segment, _Stretch] = {}
 
@@ -88,22 +91,29 @@ class Hearing:
     def wants(self, fence: Segment) -> bool:
         return fence in self._committed or (self._open is not None and self._open.fence == fence)
 
-    def start(self, settings: Transcription | None) -> None:
-        """Speech began. A client that sets `delay` wants the words while they are spoken."""
-        self._numbers += 1
+    def start(self, settings: Transcription | None, *, in_doubt: bool = False) -> None:
+        """Speech began, or, in doubt, perhaps an echo. A client that sets `delay` wants words while they are spoken."""
         language = settings.language if settings and isinstance(settings.language, str) else None
         prompt = settings.prompt if settings and isinstance(settings.prompt, str) else None
         partials = settings is not None and isinstance(settings.delay, str)
-        self._open = _Stretch(self._numbers, language, prompt, partials)
+        self._open = _Stretch(language, prompt, partials, in_doubt)
+
+    def believe(self) -> None:
+        """It is no echo: no more passes are needed to find that out."""
+        if self._open is not None:
+            self._open.in_doubt = False
 
     def speak(self, span: Span) -> None:
         """The speaker goes on: time for a partial pass, perhaps."""
         stretch = self._open
-        if stretch is None or not stretch.partials or (stretch.fence is not None and stretch.result is None):
+        if stretch is None or (stretch.fence is not None and stretch.result is None):
             return
+        if not (stretch.partials or stretch.in_doubt):
+            return
+        every = CHECK_EVERY if stretch.in_doubt else PARTIAL_EVERY
         heard_upto = stretch.fence.upto_sample if stretch.fence else max(span.start, stretch.from_sample)
         length = span.stop - max(span.start, stretch.from_sample)
-        if span.stop - heard_upto >= PARTIAL_EVERY and length <= PARTIAL_MOST:
+        if span.stop - heard_upto >= every and length <= PARTIAL_MOST:
             self._ask(stretch, span, final=False)
             stretch.partial = True
 
@@ -162,13 +172,13 @@ class Hearing:
         whole = stretch.whole(chunk.payload.text)
         if not stretch.partial:
             return Guess(whole)
-        growth = stretch.text.hear(whole)
-        return Partial(growth) if growth else None
+        return Partial(whole, stretch.text.hear(whole) if stretch.partials else "")
 
     def _ask(self, stretch: _Stretch, span: Span, *, final: bool) -> None:
         # A turn may outgrow the input buffer: what it no longer holds can't be heard.
         stretch.from_sample = max(stretch.from_sample, span.start)
-        stretch.fence = Segment(self._stream, stretch.number, span.stop)
+        self._passes += 1  # so that no pass, cancelled or not, shares its fence with a later one over the same stretch
+        stretch.fence = Segment(self._stream, self._passes, span.stop)
         stretch.result, stretch.partial = None, False
         self._out.append(Recognize(stretch.fence, stretch.from_sample, final, stretch.language, stretch.prompt))
 

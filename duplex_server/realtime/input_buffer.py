@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-DiscardReason = Literal["silence", "cleared", "overflow"]
+DiscardReason = Literal["silence", "cleared", "overflow", "echo"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class InputBuffer:
         self.appended = 0
         self.committed = 0
         self._start = 0
-        self._discarded: dict[DiscardReason, int] = {"silence": 0, "cleared": 0, "overflow": 0}
+        self._discarded: dict[DiscardReason, int] = {"silence": 0, "cleared": 0, "overflow": 0, "echo": 0}
 
     @property
     def start(self) -> int:

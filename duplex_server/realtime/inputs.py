@@ -44,12 +44,17 @@ class Voice(_Input, frozen=True, tag="voice"):
 
 
 class Spoke(_Input, frozen=True, tag="spoke"):
-    """A talker's audio chunk, without its sound: it grew the reply by `samples` at 24 kHz."""
+    """A talker's audio chunk, without its sound: it grew the reply by `samples` at 24 kHz.
+
+    The chunk's sound ends at `upto_sample` of the reply, by default at the reply's end so far; that is later while the
+    resampler holds some of it.
+    """
 
     reply: Reply
     samples: int
     text_span: tuple[int, int] | None = None
     exact: bool = False
+    upto_sample: int | None = None
 
 
 class Produced(_Input, frozen=True, tag="produced"):

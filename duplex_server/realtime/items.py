@@ -33,6 +33,13 @@ from duplex_server.realtime.schema import (
 from duplex_server.realtime.wire import AnyServerEvent, Fault
 from pipeline.chunk import Failed
 
+FAILURE_CODES = {
+    "stage_failed": "inference_failed",
+    "capacity": "rate_limit_exceeded",
+    "context_full": "context_length_exceeded",
+}
+"""Failures of stages that the protocol has a name for."""
+
 
 def accept(item: ItemIn, new_id: Callable[[str], str], path: str) -> Item | Fault:
     """A client's item as the conversation keeps it; `path` is where it stood, for the error that names a field."""
@@ -132,4 +139,4 @@ def transcription_end(heard: Heard, event_id: str) -> AnyServerEvent:
 
 def failure_code(failed: Failed) -> str:
     """A stage's failure as the protocol names it."""
-    return {"stage_failed": "inference_failed", "capacity": "rate_limit_exceeded"}.get(failed.kind, failed.kind)
+    return FAILURE_CODES.get(failed.kind, failed.kind)

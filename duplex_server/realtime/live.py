@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from duplex_server.realtime.config import SessionConfig
 from duplex_server.realtime.effects import Begin, Effect, PlayAudio, Send
 from duplex_server.realtime.generation import Generation
-from duplex_server.realtime.orders import Order
+from duplex_server.realtime.orders import Order, make_prompt
 from duplex_server.realtime.playout import Playout
 from duplex_server.realtime.response import CONTENT_INDEX, Response
-from duplex_server.realtime.schema import ResponseUsage
+from duplex_server.realtime.schema import INPUT_RATE_HZ, ResponseUsage
 from duplex_server.realtime.usage import count_usage
-from pipeline.chunk import CallDelta, Caption, Chunk, Failed, Part, Prompt, Speak, Text, TextPart, Think, Tool
+from pipeline.chunk import CallDelta, Caption, Chunk, Failed, Part, Speak, Text, Think
 
-INSTRUCTIONS_ID = "instructions"
+LEAD = INPUT_RATE_HZ // 2
+"""The far side may be this many samples further than we think, and in the middle of a word."""
 
 
 @dataclass(slots=True)
@@ -29,6 +30,7 @@ class LiveReply:
     think: Think | None = None
     audio_in_samples: int = 0
     item_id: str | None = None
+    said: str = ""  # the captions that were sent
     _written: list[str] = field(default_factory=list)  # what is read, not heard, and was not told yet
     _calls: dict[str, CallDelta] = field(default_factory=dict)
 
@@ -73,6 +75,7 @@ class LiveReply:
         while (piece := self.playout.take(now)) is not None:
             if piece.caption:
                 effects += map(Send, self.response.say(piece.caption))
+                self.said += piece.caption
                 self.item_id = self.response.message_id
                 continue
             effects += map(Send, self.response.open_for_audio())
@@ -92,6 +95,10 @@ class LiveReply:
             )
         return effects
 
+    def sounding(self, now: float) -> str:
+        """The words that the far side has heard by now, or is hearing; what was sent ahead of that can't echo yet."""
+        return self.playout.track.heard_text(self.said, self.playout.heard(now) + LEAD)
+
     def call_functions(self) -> list[Effect]:
         """Tell the calls that were made; they stand after all that was said."""
         effects: list[Effect] = []
@@ -110,9 +117,3 @@ class LiveReply:
 
     def usage(self) -> ResponseUsage:
         return count_usage(self.generation.usage, self.audio_in_samples, self.playout.sent)
-
-
-def make_prompt(instructions: str, parts: tuple[Part, ...], tools: tuple[Tool, ...]) -> Prompt:
-    """The context of a reply: instructions first, so that its prefix stays."""
-    head: tuple[Part, ...] = (TextPart(INSTRUCTIONS_ID, "system", instructions),) if instructions else ()
-    return Prompt(head + parts, tools)

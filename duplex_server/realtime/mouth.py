@@ -13,10 +13,19 @@ from pipeline.audio import Resampler
 from pipeline.chunk import Audio, Reply
 
 
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """A reply grew by `samples` at 24 kHz, and what was added to it will end at `upto_sample` of it."""
+
+    samples: int
+    upto_sample: int
+
+
 @dataclass(slots=True)
 class _Voice:
     resampler: Resampler
     samples: Samples = field(default_factory=Samples)
+    taken: int = 0  # samples at the talker's rate
 
 
 class Mouth:
@@ -25,14 +34,16 @@ class Mouth:
     def __init__(self) -> None:
         self._voices: dict[Reply, _Voice] = {}
 
-    def take(self, reply: Reply, audio: Audio) -> int:
-        """Add a talker's sound; gives by how many samples at 24 kHz the reply grew."""
+    def take(self, reply: Reply, audio: Audio) -> Grown:
+        """Add a talker's sound. The resampler holds up to some 40 ms of it until more comes."""
         voice = self._voices.get(reply)
         if voice is None:
             voice = self._voices[reply] = _Voice(Resampler(audio.rate_hz, INPUT_RATE_HZ))
-        pcm = voice.resampler.push(np.frombuffer(audio.pcm, np.int16))
+        sound = np.frombuffer(audio.pcm, np.int16)
+        pcm = voice.resampler.push(sound)
         voice.samples.append(pcm)
-        return len(pcm)
+        voice.taken += len(sound)
+        return Grown(len(pcm), voice.resampler.position(voice.taken))
 
     def finish(self, reply: Reply) -> int:
         """The talker is done; gives the samples that the resampler still held."""

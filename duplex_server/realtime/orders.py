@@ -9,6 +9,7 @@ import msgspec
 
 from duplex_server.realtime import items
 from duplex_server.realtime.conversation import Conversation, Entry, to_part
+from duplex_server.realtime.effects import Prepare
 from duplex_server.realtime.response import Terms
 from duplex_server.realtime.schema import (
     AudioOutput,
@@ -21,7 +22,9 @@ from duplex_server.realtime.schema import (
 )
 from duplex_server.realtime.settings import Invalid, audio_format, given, resolve_voice
 from duplex_server.realtime.wire import Fault
-from pipeline.chunk import Part, Tool
+from pipeline.chunk import Part, Prompt, TextPart, Tool
+
+INSTRUCTIONS_ID = "instructions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,17 @@ def order_tools(tools: tuple[FunctionTool, ...]) -> tuple[Tool, ...]:
         )
         for tool in tools
     )
+
+
+def prepare(settings: Session, conversation: Conversation) -> Prepare:
+    """Let the thinker read what is known already, so that the answer begins sooner."""
+    return Prepare(make_prompt(settings.instructions, conversation.parts(), order_tools(settings.tools)))
+
+
+def make_prompt(instructions: str, parts: tuple[Part, ...], tools: tuple[Tool, ...]) -> Prompt:
+    """The context of a reply: instructions first, so that its prefix stays."""
+    head: tuple[Part, ...] = (TextPart(INSTRUCTIONS_ID, "system", instructions),) if instructions else ()
+    return Prompt(head + parts, tools)
 
 
 def _output(params: ResponseParams, settings: Session, voices: tuple[str, ...]) -> AudioOutput:

@@ -6,7 +6,7 @@ less the client's buffer. A paced channel reports what it played, and the estima
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from dataclasses import dataclass
 
@@ -14,16 +14,25 @@ from duplex_server.realtime.schema import INPUT_RATE_HZ
 
 PIECE_MS = 200
 """The longest audio that is sent at once; clients expect 20 to 250 ms."""
+ECHO_S = 0.5
+"""A loudspeaker's sound comes back through the microphone, the far side's buffers and the network within this time."""
 _PIECE = PIECE_MS * INPUT_RATE_HZ // 1000
+SLACK_MS = 5
+"""A word counts as heard when at most this much of it was missed: clients count in whole ms and in frames."""
+_SLACK = SLACK_MS * INPUT_RATE_HZ // 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Audio up to `upto_sample` speaks the caption's characters [start, stop)."""
+    """Audio up to `upto_sample` speaks the caption's characters [start, stop); if `exact`, those that end in it."""
 
     upto_sample: int
     start: int
     stop: int
+    exact: bool = True
+
+
+_NOTHING = Mark(0, 0, 0)
 
 
 class Track:
@@ -35,30 +44,48 @@ class Track:
         self.samples = 0
         self._marks: list[Mark] = []
 
-    def grow(self, samples: int, text_span: tuple[int, int] | None) -> None:
-        """Audio was added; without a span it speaks nothing new (a pause)."""
+    def grow(
+        self,
+        samples: int,
+        text_span: tuple[int, int] | None,
+        exact: bool = False,
+        upto_sample: int | None = None,
+    ) -> None:
+        """Audio was added; without a span it speaks nothing new (a pause).
+
+        What is spoken ends at `upto_sample`, which may lie beyond what is there so far.
+        """
         self.samples += samples
-        stop = self._marks[-1].stop if self._marks else 0
-        start, stop = text_span or (stop, stop)
-        self._marks.append(Mark(self.samples, start, stop))
+        last = self._marks[-1] if self._marks else _NOTHING
+        upto = max(last.upto_sample, self.samples if upto_sample is None else upto_sample)
+        if text_span is None:
+            self._marks.append(Mark(upto, last.stop, last.stop, last.exact))
+        else:
+            self._marks.append(Mark(upto, *text_span, exact))
 
     def cut(self, samples: int) -> None:
         """Only the first `samples` were ever sent."""
         self.samples = min(self.samples, samples)
 
     def heard_text(self, caption: str, samples: int) -> str:
-        """The part of `caption` that the first `samples` speak, cut back to the last whole word.
+        """The part of `caption` that the first `samples` speak, up to the last whole word.
 
-        A caption precedes its audio, so the last words of one may not have been spoken at all.
+        That is the last word whose sound had ended, where this is known; an estimate is cut back to a whole word. A
+        caption precedes its audio, so the last words of one may not have been spoken at all.
         """
+        if samples <= 0:
+            return ""
         index = bisect_left(self._marks, samples, key=lambda mark: mark.upto_sample)
-        before = self._marks[index - 1] if index else Mark(0, 0, 0)
-        if index == len(self._marks):
-            return _whole_words(caption, before.stop)
-        mark = self._marks[index]
-        share = (samples - before.upto_sample) / max(1, mark.upto_sample - before.upto_sample)
-        at = mark.start + int(share * (mark.stop - mark.start))
-        return _whole_words(caption, max(at, before.stop))
+        if index < len(self._marks) and not self._marks[index].exact:
+            mark, before = self._marks[index], self._marks[index - 1] if index else _NOTHING
+            share = (samples - before.upto_sample) / max(1, mark.upto_sample - before.upto_sample)
+            at = mark.start + int(share * (mark.stop - mark.start))
+            return _whole_words(caption, max(at, before.stop))
+        over = bisect_right(self._marks, samples + _SLACK, key=lambda mark: mark.upto_sample)
+        ended = self._marks[over - 1] if over else _NOTHING
+        if ended.exact and ended.stop < len(caption):
+            return caption[: ended.stop].rstrip()
+        return _whole_words(caption, ended.stop)
 
 
 def _whole_words(text: str, length: int) -> str:
@@ -97,9 +124,15 @@ class Playout:
     def caption(self, text: str) -> None:
         self._queue.append(Piece(caption=text))
 
-    def audio(self, samples: int, text_span: tuple[int, int] | None) -> None:
+    def audio(
+        self,
+        samples: int,
+        text_span: tuple[int, int] | None,
+        exact: bool = False,
+        upto_sample: int | None = None,
+    ) -> None:
         start = self.track.samples
-        self.track.grow(samples, text_span)
+        self.track.grow(samples, text_span, exact, upto_sample)
         if samples:
             self._queue.append(Piece(from_sample=start, upto_sample=start + samples))
 
@@ -147,6 +180,10 @@ class Playout:
     def playing(self, now: float) -> bool:
         """True while the user hears this reply, or is about to."""
         return self.heard(now) < self.sent
+
+    def lingers(self, now: float) -> bool:
+        """True while the user hears this reply, or its echo may still be on its way back to us."""
+        return self.sent > 0 and now < self.free_at + ECHO_S
 
     def plays_until(self, now: float) -> float:
         """When everything made so far will have been heard, if it is sent in time."""

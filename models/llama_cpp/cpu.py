@@ -17,21 +17,30 @@ _DARWIN = {"avx1.0": "avx", "avx2": "avx2", "fma": "fma", "f16c": "f16c", "bmi2"
 def check_cpu(machine: str | None = None, system: str | None = None, cpuinfo: Path = Path("/proc/cpuinfo")) -> None:
     """Raise `StageError` when the native library would die of an illegal instruction on being imported.
 
-    arm64 builds use NEON alone, which every such processor has. Elsewhere, where the flags can't be read, it passes:
-    the check exists to explain a crash, not to forbid an unknown machine.
+    Where the flags can't be read it passes: the check exists to explain a crash, not to forbid an unknown machine.
     """
-    machine = platform.machine() if machine is None else machine
-    system = platform.system() if system is None else system
-    if machine.lower() not in {"x86_64", "amd64"}:
-        return
-    flags = _flags(system, cpuinfo)
-    missing = sorted(REQUIRED - flags) if flags is not None else []
+    missing = missing_instructions(machine, system, cpuinfo)
     if missing:
         raise StageError(
             f"this processor lacks {', '.join(missing)}, which the prebuilt llama.cpp needs "
             f"({', '.join(sorted(REQUIRED))}): build cyllama from source on this machine "
             f"(pip install --no-binary cyllama), or use a thinker that runs elsewhere"
         )
+
+
+def missing_instructions(
+    machine: str | None = None, system: str | None = None, cpuinfo: Path = Path("/proc/cpuinfo")
+) -> tuple[str, ...] | None:
+    """The needed instructions that this processor lacks, sorted; None when its flags can't be read.
+
+    arm64 builds use NEON alone, which every such processor has.
+    """
+    machine = platform.machine() if machine is None else machine
+    system = platform.system() if system is None else system
+    if machine.lower() not in {"x86_64", "amd64"}:
+        return ()
+    flags = _flags(system, cpuinfo)
+    return tuple(sorted(REQUIRED - flags)) if flags is not None else None
 
 
 def _flags(system: str, cpuinfo: Path) -> frozenset[str] | None:

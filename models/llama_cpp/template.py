@@ -123,7 +123,7 @@ class Writer:
             raise StageError(
                 f"the instructions and the last message need {needed} tokens and the context leaves {limit}: "
                 f"shorten them, or raise the option `context_tokens` as far as the model allows",
-                "capacity",
+                "context_full",
             )
         return kept
 

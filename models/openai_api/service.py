@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Final, Literal
+from typing import Final
 
 import httpx
 import msgspec
@@ -11,10 +11,9 @@ import msgspec
 from models.openai_api.family import Options
 from models.openai_api.sse import EventTooLong
 from models.openai_api.wire import error_message
-from pipeline.errors import StageError
+from pipeline.errors import FailureKind, StageError
 
 KEEPALIVE_S: Final = 30.0  # a connection is kept for the next turn; one the server closed is dialled again
-FailureKind = Literal["stage_failed", "stage_timeout", "stage_lost", "capacity"]
 UNSUPPORTED = (404, 405, 501)  # the probe's address is optional
 
 

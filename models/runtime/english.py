@@ -12,6 +12,7 @@ from re import Match
 
 from models.runtime.lexicon import CURRENCY, FRACTIONS, MONTH, MONTHS, PARTS, SHORT, SIZES, UNIT, UNITS
 from models.runtime.numbers import cardinal, decimal, digits, ordinal, year
+from models.runtime.traced import Traced
 
 Rule = tuple[re.Pattern[str], Callable[[Match[str]], str]]
 
@@ -218,6 +219,7 @@ _RULES: tuple[Rule, ...] = (
     _rule(r"[→⇒]", " to "),
     _rule(r"_", " "),
 )
+_HARD_BLANK = re.compile("\u00a0")
 _PAUSES: tuple[Rule, ...] = (
     _rule(r"[\u2019\u2018\u02bc`]", "'"),
     _rule(r"(?:\.\s?){2,}|…", "... "),
@@ -236,15 +238,20 @@ _TIDY: tuple[Rule, ...] = (
 
 def english(clause: str) -> str:
     """What to read for a clause; empty when there is nothing to say in it. ASCII signs and letters of any script."""
-    text = _apply(_PAUSES[:1], clause.replace("\u00a0", " "))
+    return read_english(Traced.of(clause)).text
+
+
+def read_english(clause: Traced) -> Traced:
+    """The same, and what of the clause each character of it comes from."""
+    text = _apply(_PAUSES[:1], clause.rewrite(_HARD_BLANK, lambda _: " "))
     text = _apply(_TIDY, _apply(_PAUSES, _apply(_RULES, text)))
-    text = "".join(char for char in text if _speakable(char)).strip().lstrip(",;:.!? ")
-    return text if any(char.isalnum() for char in text) else ""
+    text = text.keep(_speakable).strip().lstrip(",;:.!? ")
+    return text if any(char.isalnum() for char in text.text) else text[:0]
 
 
-def _apply(rules: tuple[Rule, ...], text: str) -> str:
+def _apply(rules: tuple[Rule, ...], text: Traced) -> Traced:
     for pattern, read in rules:
-        text = pattern.sub(read, text)
+        text = text.rewrite(pattern, read)
     return text
 
 

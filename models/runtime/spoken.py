@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from models.runtime.clauses import Pause, Splitter
-from models.runtime.english import english
+from models.runtime.english import read_english
 from models.runtime.markup import PlainText
+from models.runtime.traced import Traced, heard_chars
 
 SILENT_CHARS = 1000  # text without anything to say is shown with the clause after it, as far as this
 ENDINGS = ".,;:!?"
+_BLANKS = re.compile(r"\s+")
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
     """One piece of speech. The captions of a reply, joined, are its text without markup and emoji.
 
-    `spoken` never lacks something to say and ends in a punctuation mark; `pause` is what should follow it.
+    `spoken` never lacks something to say and ends in a punctuation mark; `pause` is what should follow it. `heard` has
+    one entry for each word between blanks of `spoken`: how many characters of the caption have been heard when that
+    word is over.
     """
 
     caption: str
     spoken: str
     pause: Pause
+    heard: tuple[int, ...]
 
 
 class SpokenText:
@@ -49,19 +55,22 @@ class SpokenText:
     def _clauses(self, cuts: list[tuple[str, Pause]]) -> list[Clause]:
         clauses = []
         for text, pause in cuts:
-            caption, self._silent = self._silent + text, ""
-            spoken = english(text) if self._english else _plain_words(text)
-            if not spoken:
-                self._silent = caption[-SILENT_CHARS:]
+            silent, self._silent = self._silent, ""
+            original = Traced.of(text)
+            traced = read_english(original) if self._english else _plain_words(original)
+            if not traced.text:
+                self._silent = (silent + text)[-SILENT_CHARS:]
                 continue
             if pause == "sentence":
-                spoken = spoken.rstrip(",;: ")
+                traced = traced.rstrip(",;: ")
+            spoken = traced.text
             if spoken[-1] not in ENDINGS:
                 spoken += "." if pause == "sentence" else ","
-            clauses.append(Clause(caption, spoken, pause))
+            heard = tuple(len(silent) + chars for chars in heard_chars(text, traced))
+            clauses.append(Clause(silent + text, spoken, pause, heard))
         return clauses
 
 
-def _plain_words(text: str) -> str:
-    spoken = " ".join(text.split())
-    return spoken if any(char.isalnum() for char in spoken) else ""
+def _plain_words(text: Traced) -> Traced:
+    spoken = text.rewrite(_BLANKS, lambda _: " ").strip()
+    return spoken if any(char.isalnum() for char in spoken.text) else spoken[:0]

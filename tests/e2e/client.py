@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from openai import AsyncOpenAI
 from openai.resources.realtime.realtime import AsyncRealtimeConnection
 
+from loadtest.loudspeaker import Loudspeaker
 from tests.conformance.realtime_validator import Validator
 
 RATE_HZ = 24_000
@@ -31,6 +32,7 @@ class Client:
     connection: AsyncRealtimeConnection
     events: list[Json] = field(default_factory=list)
     sound: dict[str, bytearray] = field(default_factory=dict)
+    loudspeaker: Loudspeaker = field(default_factory=Loudspeaker)
     validator: Validator = field(default_factory=lambda: Validator(portable=True, sequence=True))
     problems: list[str] = field(default_factory=list)
     _news: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -40,9 +42,11 @@ class Client:
             event = raw.to_dict(mode="json")
             self.problems += map(str, self.validator.feed(event))
             if event["type"] == "response.output_audio.delta":
-                self.sound.setdefault(str(event["response_id"]), bytearray()).extend(
-                    base64.b64decode(str(event["delta"]))
-                )
+                pcm = base64.b64decode(str(event["delta"]))
+                self.sound.setdefault(str(event["response_id"]), bytearray()).extend(pcm)
+                self.loudspeaker.play(np.frombuffer(pcm, np.int16), time.monotonic())
+            elif event["type"] == "input_audio_buffer.speech_started":
+                self.loudspeaker.cut(time.monotonic())
             async with self._news:
                 self.events.append(event)
                 self._news.notify_all()

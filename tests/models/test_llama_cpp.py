@@ -250,7 +250,7 @@ def test_the_end_of_the_context_is_told(thinker: LlamaThinker) -> None:
 def test_what_can_never_fit_is_refused(thinker: LlamaThinker) -> None:
     with pytest.raises(StageError, match="context leaves") as caught:
         thinker.admit(Think(Reply("a", 1), prompt(SYSTEM, ("user", "word " * 400)), 24))
-    assert caught.value.kind == "capacity"
+    assert caught.value.kind == "context_full"
     thinker.prepare(Prepare("a", prompt(SYSTEM, ("user", "word " * 400))))
     assert not thinker.step(()).more
 

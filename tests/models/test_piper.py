@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import jiwer
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from models.piper.family import FAMILY
-from models.piper.shaping import GAIN, PIECE_MS, pieces, shape
+from models.piper.shaping import GAIN, LEAST_MS, PIECE_MS, Mark, pieces, shape, word_marks
 from models.piper.talker import Options, PiperTalker
 from models.piper.voice import Card, read_card
 from models.registry import load_family
@@ -167,7 +168,7 @@ def test_captions_audio_and_spans_agree(talker: PiperTalker) -> None:
             assert 0 < len(chunk.payload.pcm) // 2 <= RATE_HZ * PIECE_MS // 1000
             assert chunk.text_span is not None
             assert chunk.text_span[0] == at <= chunk.text_span[1] <= shown
-            assert not chunk.exact
+            assert chunk.exact
             at = chunk.text_span[1]
     assert at == shown == len(text)
 
@@ -288,21 +289,39 @@ def test_clauses_meet_without_a_click_and_without_long_silence(talker: PiperTalk
 
 
 def test_silence_stays_silent_and_short_sounds_survive() -> None:
-    assert len(shape(np.zeros(5000, np.float32), RATE_HZ, "sentence")) == 0
-    assert len(shape(np.zeros(0, np.float32), RATE_HZ, "none")) == 0
+    assert len(shape(np.zeros(5000, np.float32), RATE_HZ, "sentence")[0]) == 0
+    assert len(shape(np.zeros(0, np.float32), RATE_HZ, "none")[0]) == 0
     click = np.zeros(5000, np.float32)
     click[2500] = 0.5
-    assert np.abs(shape(click, RATE_HZ, "none")).max() == int(0.5 * GAIN * 32767)
-    assert len(shape(np.ones(1, np.float32), RATE_HZ, "none")) == 1
+    pcm, left_out = shape(click, RATE_HZ, "none")
+    assert np.abs(pcm).max() == int(0.5 * GAIN * 32767)
+    assert int(np.argmax(np.abs(pcm))) + left_out == 2500, "what was left out in front is told to the sample"
+    assert len(shape(np.ones(1, np.float32), RATE_HZ, "none")[0]) == 1
 
 
-@given(st.integers(1, 60_000), st.integers(0, 1000), st.integers(0, 400))
-def test_pieces_cover_samples_and_characters(samples: int, start: int, chars: int) -> None:
-    cut = list(pieces(samples, RATE_HZ, start, chars))
+WORDS = st.lists(st.tuples(st.integers(0, 9000), st.integers(1, 12)), min_size=1, max_size=20)
+
+
+@given(WORDS, st.booleans())
+def test_pieces_cover_samples_and_characters(words: list[tuple[int, int]], exact: bool) -> None:
+    lengths, chars = zip(*words, strict=True)
+    ends, heard = list(accumulate(lengths)), list(accumulate(chars))
+    samples = ends[-1] + 100
+    marks = [*word_marks([end + 777 for end in ends], heard, 777, samples, RATE_HZ), Mark(samples, heard[-1])]
+    cut = list(pieces(marks, RATE_HZ, exact))
     assert [part.start for part, _ in cut] == [0, *(part.stop for part, _ in cut[:-1])]
     assert cut[-1][0].stop == samples
-    assert [span[0] for _, span in cut] == [start, *(span[1] for _, span in cut[:-1])]
-    assert cut[-1][1][1] == start + chars
+    assert all(0 < part.stop - part.start <= RATE_HZ * PIECE_MS // 1000 for part, _ in cut)
+    assert [span[0] for _, span in cut] == [0, *(span[1] for _, span in cut[:-1])]
+    assert cut[-1][1][1] == heard[-1]
+    if exact:
+        for part, (_, stop) in cut:
+            done = [count for end, count in zip(ends, heard, strict=True) if max(end, 1) <= part.stop]
+            assert stop <= max(done, default=0), "no word is claimed before it ends"
+            late = [
+                count for end, count in zip(ends, heard, strict=True) if end <= part.stop - RATE_HZ * LEAST_MS // 1000
+            ]
+            assert stop >= max(late, default=0), "and none is held back"
 
 
 # ---- what it says of itself ----------------------------------------------------------------------------------------

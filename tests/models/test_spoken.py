@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.runtime.clauses import CLAUSE_CHARS, WORD_CHARS
-from models.runtime.english import english
+from models.runtime.english import english, read_english
 from models.runtime.markup import PlainText
 from models.runtime.numbers import cardinal, decimal, ordinal, year
 from models.runtime.spoken import Clause, SpokenText
+from models.runtime.traced import Traced, heard_chars
 
 MARKED = st.text("ab1.,!? \n*_`~#->|[]()<&;\\:/\U0001f600\u2014$%", max_size=80)
 WORDS = st.sampled_from(
@@ -232,8 +233,39 @@ def test_how_signs_are_said(written: str, said: str) -> None:
 
 def test_captions_keep_the_figures_that_are_said_in_words() -> None:
     assert whole("It costs **$3.50** \U0001f600.") == [
-        Clause("It costs $3.50.", "It costs three dollars fifty.", "sentence")
+        Clause("It costs $3.50.", "It costs three dollars fifty.", "sentence", (2, 8, 8, 8, 15))
     ]
+
+
+@given(st.one_of(MARKED, PLAIN))
+@settings(max_examples=300, deadline=None)
+def test_what_each_spoken_word_says_covers_the_caption(text: str) -> None:
+    for clause in whole(text):
+        assert len(clause.heard) == len(clause.spoken.split())
+        assert list(clause.heard) == sorted(clause.heard)
+        assert clause.heard[-1] == len(clause.caption)
+        for chars in clause.heard:
+            left, right = clause.caption[:chars], clause.caption[chars:]
+            assert not left or not right or left[-1].isspace() or right[0].isspace(), "a word was cut in two"
+
+
+@pytest.mark.parametrize(
+    ("text", "heard"),
+    [
+        ("It was 1995.", "It|was||1995."),
+        ("I pay $3.50 - or $2.5 million.", "I|pay|||$3.50|- or|||$2.5||million."),
+        ("On December 25, 1995 it rained.", "On|December||25,|1995|it|rained."),
+        ("At 10:30 a.m. he left.", "At||10:30||a.m.|he|left."),
+        ("Ask Dr. Smith, i.e. the twenty-first.", "Ask|Dr.|Smith,||i.e.|the|twenty-first."),
+        ("See https://a.io/x now.", "See|||||https://a.io/x|now."),
+        ("Don't use R&D.", "Don't|use|||R&D."),
+        ("(Yes) \u2014 \u201cit's\u201d 50% off\u2026", "(Yes)|\u2014 \u201cit's\u201d||50%|off\u2026"),
+        ("word -", "word|-"),
+    ],
+)
+def test_which_written_words_each_spoken_word_completes(text: str, heard: str) -> None:
+    edges = (0, *heard_chars(text, read_english(Traced.of(text))))
+    assert "|".join(text[start:stop].strip() for start, stop in pairwise(edges)) == heard
 
 
 def test_nothing_to_say_gives_no_clause() -> None:
@@ -243,7 +275,7 @@ def test_nothing_to_say_gives_no_clause() -> None:
 def test_another_language_keeps_its_numbers() -> None:
     spoken = SpokenText("de")
     assert spoken.push("Das kostet 3,50 **Euro**.") + spoken.finish() == [
-        Clause("Das kostet 3,50 Euro.", "Das kostet 3,50 Euro.", "sentence")
+        Clause("Das kostet 3,50 Euro.", "Das kostet 3,50 Euro.", "sentence", (3, 10, 15, 21))
     ]
 
 

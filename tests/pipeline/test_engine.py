@@ -9,7 +9,9 @@ from pipeline.chunk import (
     End,
     Failed,
     Prepare,
+    Reply,
     Segment,
+    Speak,
     Text,
     Transcript,
     Usage,
@@ -42,6 +44,19 @@ def test_a_reply_is_written_and_spoken_to_its_end(placement: Placement) -> None:
             for role in ("thinker", "talker"):
                 seqs = [c.seq for c in heard.chunks if c.role == role]
                 assert seqs == list(range(len(seqs)))
+            await quiet(engine)
+
+    play(scene)
+
+
+def test_a_text_is_spoken_without_a_thinker(placement: Placement) -> None:
+    async def scene() -> None:
+        async with running(cascade(placement)) as (engine, heard):
+            reply = Reply("s", 1)
+            engine.say(Speak(reply), "Good morning to you.")
+            assert await heard.last(reply, "talker") == End()
+            assert heard.captions(reply) == "Good morning to you."
+            assert {c.role for c in heard.chunks} == {"talker"}
             await quiet(engine)
 
     play(scene)

@@ -8,11 +8,10 @@ import threading
 import psutil
 import pytest
 
-from pipeline.errors import StageError
+from pipeline.errors import FailureKind, StageError
 from pipeline.lanes import Lanes
 from pipeline.links import InlineLink
 from pipeline.message import Load, Loaded, Report
-from pipeline.scheduler import FailedKind
 from pipeline.stage import Stepped
 from pipeline.supervise import ProcessLink
 from tests.families.scripted.recognizer import family as recognizer
@@ -29,7 +28,7 @@ class Silence:
     def down(self) -> None:
         raise AssertionError("the stage was not up")
 
-    def lost(self, kind: FailedKind, message: str) -> None:
+    def lost(self, kind: FailureKind, message: str) -> None:
         raise AssertionError(message)
 
     def back(self, loaded: Loaded) -> None:

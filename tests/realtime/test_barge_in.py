@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from duplex_server.realtime import wire
@@ -9,7 +10,7 @@ from duplex_server.realtime.effects import Cancel, ClearAudio, Prepare
 from duplex_server.realtime.schema import StatusDetails
 from pipeline.chunk import Failed
 from tests.realtime.story import CLOSING, STORY, spoken_id, transcript
-from tests.realtime.talk import RATE_HZ, Talk, kinds, texts
+from tests.realtime.talk import DEFAULTS, RATE_HZ, Talk, kinds, texts
 from tests.realtime.test_responses import OUT_OF_BAND, done, respond
 
 
@@ -138,10 +139,24 @@ def test_an_answer_that_was_cut_unheard_by_a_noise_is_given_after_all(talk: Talk
     talk.end()
 
 
-def test_an_answer_that_was_heard_in_part_is_not_given_again(talk: Talk) -> None:
+@pytest.mark.parametrize("answer_on", [True, False])
+def test_an_answer_that_was_cut_in_the_middle_by_a_noise_goes_on_if_that_is_wanted(answer_on: bool) -> None:
+    talk = Talk(msgspec.structs.replace(DEFAULTS, answer_on=answer_on)).open()
     talk.say("what time is it?")
-    talk.speak(("It is noon. ", 3000), end=False)
-    talk.wait(1)
+    talk.speak(("It is noon. ", 3000), ("And all is well.", 3000), end=False)
+    talk.wait(3.4)
+    talk.speech(300)
+    talk.silence()
+    talk.recognize("")
+    talk.wait(5)
+    assert len(talk.events(wire.ResponseCreated)) == (2 if answer_on else 1)
+    assert texts(talk.prompt) == (["what time is it?", "It is noon."] if answer_on else ["what time is it?"])
+
+
+def test_an_answer_that_was_all_but_heard_does_not_go_on(talk: Talk) -> None:
+    talk.say("what time is it?")
+    talk.speak(("It is noon.", 1500))
+    talk.wait(1.0)
     talk.speech(300)
     talk.silence()
     talk.recognize("")

@@ -12,7 +12,7 @@ from duplex_server.realtime import wire
 from duplex_server.realtime.effects import Cancel, Recognize
 from duplex_server.realtime.input_buffer import DiscardReason, InputBuffer, Span
 from duplex_server.realtime.inputs import AudioIn
-from duplex_server.realtime.session import MAX_PENDING_S
+from duplex_server.realtime.listening import MAX_PENDING_S
 from tests.realtime.talk import CASES, RATE_HZ, Talk, kinds, texts
 
 COMMITTED = ["input_audio_buffer.committed", "conversation.item.added", "conversation.item.done"]
@@ -90,7 +90,8 @@ def test_clearing_in_mid_speech_forgets_the_turn(talk: Talk) -> None:
     talk.speech(500)
     talk.sound(256, 0.02)
     early = talk.effects(Recognize)[-1].segment
-    assert kinds(talk.ask("input_audio_buffer.clear")) == ["input_audio_buffer.cleared"]
+    told = kinds(talk.ask("input_audio_buffer.clear"))
+    assert told == ["input_audio_buffer.speech_stopped", "input_audio_buffer.cleared"], "no speech stays open"
     assert talk.effects(Cancel)[-1].fence == early
     talk.recognize("never")
     assert talk.silence() == []

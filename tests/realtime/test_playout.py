@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duplex_server.realtime.playout import PIECE_MS, Piece, Playout, Track
+from duplex_server.realtime.playout import PIECE_MS, SLACK_MS, Piece, Playout, Track
 from tests.realtime.talk import CASES, RATE_HZ
 
 PIECE = PIECE_MS * RATE_HZ // 1000
@@ -55,6 +55,65 @@ def test_words_whose_sound_is_still_in_the_resampler_were_not_heard() -> None:
     assert track.heard_text("Good day.", 500) == "Good day."
 
 
+def exactly(*words: tuple[str, int]) -> tuple[str, Track]:
+    """A caption and its track: each word with the samples it takes, and where it ends is known."""
+    caption, track = "", Track()
+    for word, samples in words:
+        start, caption = len(caption), f"{caption} {word}".lstrip()
+        track.grow(samples, (start, len(caption)), exact=True)
+    return caption, track
+
+
+def test_where_words_are_known_to_end_the_last_one_that_ended_was_heard() -> None:
+    caption, track = exactly(("Good", 5000), ("day.", 4000), ("And", 3000))
+    assert [track.heard_text(caption, at) for at in (0, 4000, 5000, 8000, 9000, 11_000, 12_000)] == [
+        "",
+        "",
+        "Good",
+        "Good",
+        "Good day.",
+        "Good day.",
+        "Good day. And",
+    ]
+    assert track.heard_text(f"{caption} more", 12_000) == "Good day. And", "a caption precedes its audio"
+
+
+def test_a_word_is_heard_if_a_moment_of_it_was_missed() -> None:
+    caption, track = exactly(("Good", 5000), ("day.", 4000))
+    slack = SLACK_MS * RATE_HZ // 1000
+    assert track.heard_text(caption, 5000 - slack) == "Good"
+    assert track.heard_text(caption, 5000 - slack - 1) == ""
+    assert track.heard_text(caption, 9000 - slack) == "Good day."
+
+
+def test_sound_inside_a_word_and_a_pause_after_it_add_nothing() -> None:
+    track = Track()
+    track.grow(3000, (0, 0), exact=True)
+    track.grow(3000, (0, 4), exact=True)
+    track.grow(5000, (4, 4), exact=True)
+    track.grow(2000, None)
+    assert [track.heard_text("Good day.", at) for at in (5000, 6000, 12_999, 13_000, 99_999)] == ["", *["Good"] * 4]
+
+
+def test_a_word_ends_where_its_sound_will_be_not_where_the_resampler_is() -> None:
+    track = Track()
+    track.grow(4400, (0, 4), exact=True, upto_sample=4800)
+    track.grow(5100, (4, 9), exact=True, upto_sample=9600)
+    track.grow(100, None)
+    assert track.samples == 9600
+    assert track.heard_text("Good day.", 4400) == ""
+    assert track.heard_text("Good day.", 4800) == "Good"
+    assert track.heard_text("Good day.", 9400) == "Good"
+    assert track.heard_text("Good day.", 9600) == "Good day."
+
+
+def test_an_estimate_too_is_of_where_the_sound_will_be() -> None:
+    track = Track()
+    track.grow(4400, (0, 10), upto_sample=4800)
+    assert track.heard_text("Good day. And", 4300) == "Good"
+    assert track.heard_text("Good day. And", 4800) == "Good day."
+
+
 def test_what_was_never_sent_was_never_heard() -> None:
     track = Track()
     track.grow(1000, (0, 10))
@@ -68,15 +127,17 @@ words = st.lists(st.sampled_from(["a", "bird", "sang", "loudly,", "then", "stopp
 
 
 @CASES
-@given(words, st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 12)), max_size=8), st.data())
+@given(words, st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 12)), max_size=8), st.booleans(), st.data())
 def test_what_was_heard_grows_with_the_sound_and_ends_between_words(
-    said: list[str], chunks: list[tuple[int, int]], data: st.DataObject
+    said: list[str], chunks: list[tuple[int, int]], exact: bool, data: st.DataObject
 ) -> None:
     caption, track, at = " ".join(said), Track(), 0
+    bounds = [at for at in range(len(caption) + 1) if at == len(caption) or caption[at] == " "]
     for samples, length in chunks:
-        span = (at, min(at + length, len(caption)))
+        upto = min(at + length, len(caption))
+        span = (at, next(bound for bound in bounds if bound >= upto) if exact and length else upto)
         at = span[1]
-        track.grow(samples, span if length else None)
+        track.grow(samples, span if length else None, exact)
     cuts = sorted(data.draw(st.lists(st.integers(0, track.samples), min_size=2, max_size=6)))
     heard = [track.heard_text(caption, samples) for samples in cuts]
     for text, more in zip(heard, [*heard[1:], caption], strict=True):

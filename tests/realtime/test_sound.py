@@ -83,7 +83,7 @@ def test_the_detectors_frames_lie_side_by_side_in_the_input(piece: int) -> None:
 def test_a_talkers_sound_comes_out_whole_at_the_rate_of_the_channel(rate_hz: int) -> None:
     mouth, pcm, taken, grown = Mouth(), hum(rate_hz, 8000), b"", 0
     for at in range(0, len(pcm), 1001):
-        grown += mouth.take(REPLY, Audio(pcm[at : at + 1001].tobytes(), rate_hz))
+        grown += mouth.take(REPLY, Audio(pcm[at : at + 1001].tobytes(), rate_hz)).samples
     grown += mouth.finish(REPLY)
     assert grown == RATE_HZ
     for at in range(0, grown, 4800):
@@ -91,6 +91,24 @@ def test_a_talkers_sound_comes_out_whole_at_the_rate_of_the_channel(rate_hz: int
     resampler = Resampler(rate_hz, RATE_HZ)
     whole = np.concatenate([resampler.push(pcm), resampler.flush()])
     assert taken == whole.tobytes()
+
+
+@pytest.mark.parametrize("rate_hz", [16_000, 22_050, 24_000, 48_000])
+def test_where_a_word_ends_is_known_before_the_resampler_has_given_it(rate_hz: int) -> None:
+    mouth, ends, grown = Mouth(), [], 0
+    for word_ms in (130, 57, 301, 200):
+        word = np.full(rate_hz * word_ms // 1000, 8000, np.int16)
+        gap = np.zeros(rate_hz // 20, np.int16)
+        took = mouth.take(REPLY, Audio(word.tobytes(), rate_hz))
+        ends.append(took.upto_sample)
+        grown += took.samples
+        assert grown <= took.upto_sample <= grown + RATE_HZ // 20
+        grown += mouth.take(REPLY, Audio(gap.tobytes(), rate_hz)).samples
+    grown += mouth.finish(REPLY)
+    out = np.abs(np.frombuffer(mouth.give(REPLY, 0, grown), np.int16).astype(np.int32))
+    loud = np.flatnonzero(out > 4000)
+    edges = [*(int(a) + 1 for a, b in pairwise(loud) if b - a > RATE_HZ // 50), int(loud[-1]) + 1]
+    assert edges == pytest.approx(ends, abs=RATE_HZ // 1000)
 
 
 def test_a_reply_without_sound_has_nothing_left() -> None:

@@ -227,6 +227,17 @@ def test_words_after_a_change_of_detection_in_a_pause_are_recognized_too(talk: T
     assert last.segment.upto_sample == talk.session.input.committed
 
 
+def test_a_second_pass_over_the_same_stretch_has_a_fence_of_its_own(talk: Talk) -> None:
+    talk.speech()
+    while not talk.effects(Recognize):
+        talk.silence(32)
+    talk.ask("input_audio_buffer.commit")
+    first, second = talk.effects(Recognize)
+    assert (first.from_sample, first.segment.upto_sample) == (second.from_sample, second.segment.upto_sample)
+    assert Cancel(first.segment) in talk.effects(Cancel)
+    assert second.segment != first.segment, "the first is still being cancelled when the second begins"
+
+
 @pytest.mark.parametrize(("eagerness", "silence_ms"), [("low", 1200), ("medium", 700), ("auto", 700), ("high", 400)])
 def test_eagerness_chooses_how_long_a_silence_ends_the_turn(talk: Talk, eagerness: str, silence_ms: int) -> None:
     talk.listen(turn_detection={"type": "semantic_vad", "eagerness": eagerness})

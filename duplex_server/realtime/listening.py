@@ -1,0 +1,315 @@
+"""Is the listening half of a session: takes sound and voice in, makes turns of them, and says when an answer is due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from duplex_server.realtime import history, items, wire
+from duplex_server.realtime.answers import Answers
+from duplex_server.realtime.config import SessionConfig
+from duplex_server.realtime.conversation import Conversation, spoken_entry, to_part
+from duplex_server.realtime.echo import Doubt, echoes
+from duplex_server.realtime.effects import Effect, Send
+from duplex_server.realtime.hearing import Guess, Heard, Hearing, Partial
+from duplex_server.realtime.input_buffer import InputBuffer, Span
+from duplex_server.realtime.inputs import AudioIn, Voice
+from duplex_server.realtime.orders import Order, prepare, take_order
+from duplex_server.realtime.schema import INPUT_RATE_HZ, Message, ResponseParams, Session
+from duplex_server.realtime.turns import Paused, Resumed, Started, Stopped, kept_samples, policy, prefix_samples
+from duplex_server.realtime.wire import AnyServerEvent, Fault
+from pipeline.chunk import Chunk, Failed, Segment
+
+MIN_COMMIT_MS = 100
+MAX_PENDING_S = 30 * 60
+"""The input buffer of a client that commits by hand holds this much."""
+
+
+@dataclass(slots=True)
+class _Turn:
+    """The user's speech under way. It is `told` once the client knows of it."""
+
+    item_id: str
+    start: int
+    paused: bool = False
+    told: bool = False
+    words: str | None = None  # all of them, while it is paused and they are known
+    growth: str = ""  # partial words that wait until the turn is told
+
+    def go_on(self) -> None:
+        """It is voiced again: what was known of it is not all."""
+        self.paused, self.words = False, None
+
+
+class Listening:
+    """Sound, voice and transcripts in; turns, items and due answers out."""
+
+    def __init__(
+        self,
+        config: SessionConfig,
+        settings: Session,
+        conversation: Conversation,
+        answers: Answers,
+        new_id: Callable[[str], str],
+        out: list[Effect],
+    ) -> None:
+        self._config, self._settings, self._conversation, self._answers = config, settings, conversation, answers
+        self._new_id, self._out = new_id, out
+        self.input = InputBuffer()
+        self._hearing = Hearing(config.stream, out)
+        self._turns = policy(settings.audio.input.turn_detection)
+        self._turn: _Turn | None = None
+        self._doubt = Doubt(config.echo_guard)
+        self._over: dict[str, str] = {}  # item: what of ours it spoke over
+        self._committed_by_turn = 0  # input position up to which turn detection has committed
+        self._due: set[str] = set()  # the committed items that an automatic answer is due to
+        self._owed = False  # an answer was cut, and is due again if no words follow
+        self._unheard: Failed | None = None  # why the words that an answer is due to are not known
+        self._overflowing = False
+
+    # ---- what the session asks ------------------------------------------------------------------------------------
+
+    def wants(self, fence: Segment) -> bool:
+        return self._hearing.wants(fence)
+
+    @property
+    def waiting(self) -> set[str]:
+        """The items whose words are still to come."""
+        return self._hearing.waiting
+
+    @property
+    def answer_due(self) -> bool:
+        """True when an answer is due, nobody speaks and every word is known."""
+        return (bool(self._due) or self._owed) and self._turn is None and not self._hearing.waiting
+
+    def answered(self) -> Failed | None:
+        """A response of the conversation is created: nothing is due any more. Gives why it can't be made, if so."""
+        self._due.clear()
+        self._owed = False
+        unheard, self._unheard = self._unheard, None
+        return unheard
+
+    def configure(self, settings: Session) -> None:
+        """The settings changed."""
+        before, self._settings = self._settings, settings
+        if settings.audio.input.turn_detection != before.audio.input.turn_detection:
+            self._turns = policy(
+                settings.audio.input.turn_detection, self.input.appended if self._turn is not None else None
+            )
+            if self._turn is not None:
+                self._turn.go_on()  # the new policy takes an open turn as voiced until now
+            self._hearing.resume()
+            self._answers.discard()
+
+    def leave(self) -> None:
+        """The peer is gone."""
+        self._hearing.drop()
+
+    # ---- the input buffer -----------------------------------------------------------------------------------------
+
+    def audio(self, audio: AudioIn) -> Fault | None:
+        """Sound arrived; gives the fault of a client that never commits it."""
+        assert audio.at_sample == self.input.appended, (audio, self.input.appended)
+        self.input.append(audio.samples)
+        floor = self.input.appended - MAX_PENDING_S * INPUT_RATE_HZ
+        overflows, told = self.input.start < floor, self._overflowing
+        self.input.discard(floor, "overflow")
+        self._overflowing = overflows
+        if not overflows or told:
+            return None
+        message = f"The input audio buffer holds {MAX_PENDING_S // 60} minutes; what is older is lost."
+        return Fault(code="invalid_value", message=f"{message} Commit or clear it.", param="audio")
+
+    def commit(self, now: float) -> history.Told:
+        """The client says that the turn is over."""
+        pending_ms = self.input.pending * 1000 // INPUT_RATE_HZ
+        detects = self._settings.audio.input.turn_detection is not None
+        by_turn = self._turn is None and detects and self._committed_by_turn > 0
+        if pending_ms < MIN_COMMIT_MS or by_turn:
+            return Fault(
+                code="input_audio_buffer_commit_empty",
+                message=(
+                    f"The input audio buffer has {pending_ms} ms to commit; expected at least {MIN_COMMIT_MS} ms"
+                    f"{' of speech that no detected turn has committed' if by_turn else ''}. Append more audio first."
+                ),
+            )
+        turn = self._turn or _Turn(self._new_id("item"), self.input.start)
+        self._turns.reset()
+        self._commit(turn, self.input.appended, now, paused=False, answer=False)
+        return ()
+
+    def clear(self) -> history.Told:
+        """The client lets go of what it has not committed."""
+        if self._turn is not None and self._turn.told:
+            self._send(self._stopped(self._turn, self.input.appended))
+        self.input.discard(self.input.appended, "cleared")
+        self._forget_turn()
+        self._owed = False
+        return (wire.Cleared(event_id=self._new_id("event")),)
+
+    def _forget_turn(self) -> None:
+        self._turns.reset()
+        self._turn = None
+        self._hearing.drop()
+        self._answers.discard()
+
+    def _commit(self, turn: _Turn, upto_sample: int, now: float, *, paused: bool, answer: bool) -> None:
+        span = self.input.commit(upto_sample)
+        self._turn = None
+        previous = self._conversation.last_id
+        self._send(wire.Committed(event_id=self._new_id("event"), item_id=turn.item_id, previous_item_id=previous))
+        self._send(*history.add(self._conversation, spoken_entry(turn.item_id, span), None, self._new_id))
+        if answer:
+            self._due.add(turn.item_id)
+        else:
+            self._owed = False
+            self._answers.discard()
+        settings = self._settings.audio.input.transcription
+        heard = self._hearing.commit(turn.item_id, span, settings, paused=paused)
+        if heard is not None:
+            self._on_heard(heard, now)
+
+    # ---- turns ----------------------------------------------------------------------------------------------------
+
+    def voice(self, voice: Voice, now: float) -> None:
+        """The detector has judged a frame."""
+        detection = self._settings.audio.input.turn_detection
+        event, turn = self._turns.observe(voice), self._turn
+        match event:
+            case Started(onset_sample=onset):
+                self._on_onset(onset, now)
+            case Paused(at_sample=at) if turn is not None:
+                turn.paused = True
+                self._hearing.pause(Span(self.input.start, at))
+            case Resumed() if turn is not None:
+                turn.go_on()
+                self._hearing.resume()
+                self._answers.discard()
+            case Stopped(end_sample=end) if turn is not None:
+                self._on_stop(turn, end, now)
+            case None if turn is not None and not turn.paused:
+                self._hearing.speak(Span(self.input.start, voice.upto_sample))
+                if not turn.told and not self._answers.audible(now):
+                    self._tell(turn, now)
+            case None if turn is None and detection is not None:
+                self.input.discard(voice.upto_sample - kept_samples(detection), "silence")
+
+    def _on_onset(self, onset_sample: int, now: float) -> None:
+        start = max(onset_sample - prefix_samples(self._settings.audio.input.turn_detection), self.input.start)
+        self.input.discard(start, "silence")
+        turn = self._turn = _Turn(self._new_id("item"), start)
+        in_doubt = self._doubt.holds(now) and self._answers.audible(now)
+        self._hearing.start(self._settings.audio.input.transcription, in_doubt=in_doubt)
+        if not in_doubt:
+            self._tell(turn, now)
+
+    def _on_stop(self, turn: _Turn, end: int, now: float) -> None:
+        if not turn.told:
+            if turn.words == "":
+                self._dismiss(now, by_words=False)
+                return
+            self._tell(turn, now)
+        self._send(self._stopped(turn, end))
+        self._committed_by_turn = end
+        detection = self._settings.audio.input.turn_detection
+        answers = detection is not None and detection.create_response
+        self._commit(turn, end, now, paused=turn.paused, answer=answers)
+
+    def _stopped(self, turn: _Turn, end: int) -> AnyServerEvent:
+        return wire.SpeechStopped(event_id=self._new_id("event"), item_id=turn.item_id, audio_end_ms=_ms(end))
+
+    def _tell(self, turn: _Turn, now: float) -> None:
+        """The user has the floor: what we say is cut, and the client learns why."""
+        turn.told = True
+        self._hearing.believe()
+        detection = self._settings.audio.input.turn_detection
+        at = len(self._out)
+        cut = self._answers.interrupt(now) if detection is not None and detection.interrupt_response else None
+        if cut is not None:
+            self._over[turn.item_id] = cut.said
+            self._owed |= cut.unheard or (cut.lost and self._config.answer_on)
+        # Silence and cancels come first, and what the peer is told of them after the event that explains it.
+        told = next((i for i in range(at, len(self._out)) if isinstance(self._out[i], Send)), len(self._out))
+        started = wire.SpeechStarted(
+            event_id=self._new_id("event"), item_id=turn.item_id, audio_start_ms=_ms(turn.start)
+        )
+        self._out.insert(told, Send(started))
+        self._tell_growth(turn)
+        self._out.append(prepare(self._settings, self._conversation))
+
+    def _dismiss(self, now: float, *, by_words: bool) -> None:
+        """It was our own voice, or a noise: nobody took the floor."""
+        self._doubt.fooled(now, by_words=by_words)
+        self._forget_turn()
+        self.input.discard(self.input.appended - kept_samples(self._settings.audio.input.turn_detection), "echo")
+
+    # ---- transcripts ----------------------------------------------------------------------------------------------
+
+    def recognized(self, chunk: Chunk, now: float) -> None:
+        """A recognizer's pass is over."""
+        result, turn = self._hearing.take(chunk), self._turn
+        match result:
+            case Heard():
+                self._on_heard(result, now)
+            case Guess(text=text) | Partial(text=text) if turn is not None:
+                if isinstance(result, Guess):
+                    turn.words = text
+                if not turn.told and text:
+                    if echoes(text, self._answers.said(now)):
+                        self._dismiss(now, by_words=True)
+                        return
+                    self._tell(turn, now)
+                if isinstance(result, Partial):
+                    turn.growth += result.growth
+                    self._tell_growth(turn)
+                elif text and self._may_speculate(turn):
+                    self._speculate(turn, text)
+
+    def _tell_growth(self, turn: _Turn) -> None:
+        if turn.told and turn.growth:
+            self._send(items.transcription_delta(turn.item_id, turn.growth, self._new_id("event")))
+            turn.growth = ""
+
+    def _may_speculate(self, turn: _Turn) -> bool:
+        """True when the turn under way will be answered by itself, and nothing else is being answered."""
+        detection = self._settings.audio.input.turn_detection
+        answers = detection is not None and detection.create_response
+        busy = self._hearing.waiting or self._answers.active_id
+        return self._config.speculate and answers and turn.paused and not busy
+
+    def _speculate(self, turn: _Turn, text: str) -> None:
+        """Begin the answer that will be due if the user says nothing more."""
+        order = take_order(ResponseParams(), self._settings, self._conversation, self._config.voices, self._new_id)
+        part = to_part(spoken_entry(turn.item_id, Span(turn.start, self.input.appended), text))
+        assert isinstance(order, Order)
+        assert part is not None
+        self._answers.speculate(order, part)
+
+    def _on_heard(self, heard: Heard, now: float) -> None:
+        entry = self._conversation.get(heard.item_id)
+        said = self._over.pop(heard.item_id, None)
+        if entry is not None and isinstance(entry.item, Message) and heard.failure is None:
+            self._conversation.replace(items.with_transcript(entry.item, heard.text))
+        if heard.announce:
+            if heard.growth:
+                self._send(items.transcription_delta(heard.item_id, heard.growth, self._new_id("event")))
+            self._send(items.transcription_end(heard, self._new_id("event")))
+        echo = said is not None and self._config.echo_guard and echoes(heard.text, said)
+        if heard.failure is None and (echo or not heard.text):
+            if said is not None:
+                self._doubt.fooled(now, by_words=echo)
+            if entry is not None:
+                entry.ours = echo
+            if echo or not self._config.answer_empty:
+                self._due.discard(heard.item_id)
+                self._answers.discard()  # an answer may have been begun on what was taken for the user's words
+        if heard.failure is not None and heard.item_id in self._due:
+            self._unheard = heard.failure
+        self._answers.resolve(heard.item_id, heard.failure, now)
+
+    def _send(self, *events: AnyServerEvent) -> None:
+        self._out.extend(map(Send, events))
+
+
+def _ms(samples: int) -> int:
+    return samples * 1000 // INPUT_RATE_HZ
