@@ -8,34 +8,53 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
 import uvicorn
 from starlette.applications import Starlette
 
+from duplex_server.auth import LOOPBACK
 from duplex_server.config import Config
-from duplex_server.http import health
+from duplex_server.http import demo, health
 from duplex_server.http.realtime import Sessions
+from duplex_server.realtime.settings import ALIAS_VOICES
 from models.registry import load_family
 from pipeline.engine import Engine
+from pipeline.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
 MAX_FRAME_BYTES = 32 * 1024 * 1024
 """15 MiB of sound are 20 MiB of base64."""
 PING_S = 20.0
+CLOSE_S = 2
+"""How long connections may take to close once their sessions have ended."""
 
 
-def build(config: Config, engine: Engine) -> Starlette:
+def build(engine: Engine, sessions: Sessions) -> Starlette:
     """The application over a pipeline that is, or will be, started."""
-    sessions = Sessions(config, engine)
-    return Starlette(routes=[*health.routes(engine), *sessions.routes()])
+    return Starlette(routes=[*health.routes(engine), *sessions.routes(), *demo.routes()])
 
 
 def run(config: Config) -> int:
     """Serve until told to stop; gives the exit code. Raises `StageError` when a model can't be loaded."""
+    _check_journals(config.server.journal_dir)
     with _listen(config) as listener:
         return asyncio.run(_serve(config, listener))
+
+
+def _check_journals(folder: str | None) -> None:
+    """Find out now, not when a journal is to be written, that it can't be."""
+    if folder is None:
+        return
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(f"no journal can be written to {folder!r}: {error.strerror}", "server.journal_dir") from error
 
 
 def _listen(config: Config) -> socket.socket:
@@ -45,9 +64,10 @@ def _listen(config: Config) -> socket.socket:
 
 async def _serve(config: Config, listener: socket.socket) -> int:
     engine = Engine(config.pipeline, load_family)
+    sessions = Sessions(config, engine)
     server = _Server(
         uvicorn.Config(
-            build(config, engine),
+            build(engine, sessions),
             ws="websockets-sansio",
             ws_max_size=MAX_FRAME_BYTES,
             ws_ping_interval=PING_S,
@@ -56,8 +76,9 @@ async def _serve(config: Config, listener: socket.socket) -> int:
             lifespan="off",
             log_config=None,
             access_log=False,
-            timeout_graceful_shutdown=max(1, round(config.server.shutdown_s)),
-        )
+            timeout_graceful_shutdown=CLOSE_S,
+        ),
+        lambda: sessions.stop(config.server.shutdown_s),
     )
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, server.stop)
@@ -70,7 +91,7 @@ async def _serve(config: Config, listener: socket.socket) -> int:
             await serving
         return 0
     finally:
-        server.stop()
+        server.should_exit = True
         loading.cancel()
         await asyncio.gather(loading, return_exceptions=True)
         await serving
@@ -81,10 +102,15 @@ async def _load(config: Config, engine: Engine, listener: socket.socket) -> None
     """Bring the models up, and tell whoever started the server what it can do."""
     _tell("loading the models ...")
     await engine.start(lambda line: _tell(f"  {line}"))
+    voice, voices = config.session.voice, engine.capabilities["talker"].voices
+    if voice is not None and voices and voice not in (*voices, *ALIAS_VOICES):
+        raise ConfigError(f"the talker has no voice {voice!r}; it has {', '.join(voices)}", "session.voice")
     for role, can in engine.capabilities.items():
         _tell(f"{role:>10}: {can.model}{f' - {can.note}' if can.note else ''}")
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
+    if host not in LOOPBACK and not config.server.api_keys:
+        _tell("anybody who reaches this address may use the server: set DUPLEX_API_KEYS to ask for keys")
     _tell(f"ready on http://{shown}:{port} (Realtime API at ws://{shown}:{port}/v1/realtime)")
 
 
@@ -95,11 +121,22 @@ def _tell(line: str) -> None:
 class _Server(uvicorn.Server):
     """Uvicorn, stopped by us: its own signal handling would end the process before the models are released."""
 
+    def __init__(self, config: uvicorn.Config, leave: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(config)
+        self._leave = leave
+        self._leaving: asyncio.Task[None] | None = None
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
     def stop(self) -> None:
-        """Stop taking calls and end those that are there; a second time, without waiting for them."""
-        self.force_exit = self.should_exit
+        """Take no more calls, and let replies under way end; a second time, without waiting for them."""
+        if self._leaving is None:
+            self._leaving = asyncio.create_task(self._end())
+        else:
+            self.should_exit = self.force_exit = True
+
+    async def _end(self) -> None:
+        await self._leave()
         self.should_exit = True

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable, Mapping
+from urllib.parse import urlsplit
 
 SUBPROTOCOL = "realtime"
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 KEY_PROTOCOL = "openai-insecure-api-key."
 
 
@@ -25,6 +27,17 @@ def offered_protocols(headers: Mapping[str, str]) -> list[str]:
 def protocol_key(offered: Iterable[str]) -> str | None:
     """The key that a browser, which can set no headers, puts into a subprotocol."""
     return next((name[len(KEY_PROTOCOL) :] for name in offered if name.startswith(KEY_PROTOCOL)), None)
+
+
+def foreign(headers: Mapping[str, str]) -> bool:
+    """True when a browser sends this for a page that another host has served.
+
+    Without keys the address is all that protects a server on this machine, and any page may open a socket to it.
+    """
+    origin = urlsplit(headers.get("origin", ""))
+    if not origin.netloc:
+        return False
+    return origin.netloc != headers.get("host") and origin.hostname not in LOOPBACK
 
 
 def allowed(key: str | None, keys: tuple[str, ...]) -> bool:

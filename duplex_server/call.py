@@ -75,6 +75,8 @@ def load_question(file: Path) -> Question:
 
 def call(file: Path, out: Path, url: str, key: str | None) -> None:
     """Ask the question in `file`, write the answer to `out` and print both, with times. Raises `CallError`."""
+    if out.exists() and out.samefile(file):
+        raise CallError(f"{out} is the question itself: choose another name for the answer")
     question = load_question(file)
     if not out.absolute().parent.is_dir():
         raise CallError(f"{out}: there is no folder {out.absolute().parent}")
@@ -149,9 +151,9 @@ class _Refusal(msgspec.Struct, frozen=True):
 
 def _refused(response: Response, url: str) -> str:
     match response.status_code:
-        case 401 | 403:
+        case 401:
             return f"the server at {url} wants a valid key: pass --key or set DUPLEX_API_KEY"
-        case 404:
+        case 403 | 404:
             return f"the server at {url} has no such route; the path is /v1/realtime"
     try:
         said = f": {msgspec.json.decode(response.body or b'', type=_Refusal).error.message}"
@@ -207,7 +209,9 @@ async def _listen(socket: ClientConnection, exchange: Exchange, asked_s: float) 
     heard_s = asked_s
     while not exchange.over(now := time.monotonic()):
         if now > max(heard_s, asked_s) + QUIET_TIMEOUT_S or now > asked_s + TOTAL_TIMEOUT_S:
-            raise CallError(f"no complete answer in time; events so far: {', '.join(seen) or 'none'}")
+            if not any(name.startswith("input_audio_buffer.speech") for name in seen):
+                raise CallError("the server heard no speech in the question")
+            raise CallError(f"no complete answer in time; events so far: {', '.join(seen)}")
         try:
             async with asyncio.timeout(TICK_S):
                 event = _decode(await socket.recv())

@@ -72,7 +72,10 @@ def _entries(loader: yaml.SafeLoader, node: yaml.Node, path: str, file: Path) ->
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, Given]:
     """The API keys of `DUPLEX_API_KEYS`, separated by commas; the one setting that belongs in no file and no flag."""
-    keys = [key.strip() for key in environment.get(KEYS_VARIABLE, "").split(",") if key.strip()]
+    written = environment.get(KEYS_VARIABLE, "")
+    keys = [key.strip() for key in written.split(",") if key.strip()]
+    if written and not keys:
+        raise ConfigError(f"{KEYS_VARIABLE} is set and holds no key: unset it, or write keys separated by commas")
     return {"server.api_keys": Given(keys, f"environment {KEYS_VARIABLE}")} if keys else {}
 
 

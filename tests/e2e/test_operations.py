@@ -10,14 +10,17 @@ import subprocess
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import soundfile
 from openai import AsyncOpenAI
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from loadtest.speech import speech, word_error_rate
+from duplex_server.realtime.driver import PASSES
+from loadtest.speech import silence, speech, word_error_rate
 from tests.e2e.client import Json, session
 from tests.e2e.conftest import SCRIPTED
 from tests.e2e.server import ROOT, Server, command, running, stop
@@ -92,9 +95,67 @@ def test_a_signal_in_mid_reply_ends_the_server_with_nothing_left(number: signal.
             except ConnectionClosed as closed:
                 return closed.rcvd.code if closed.rcvd else None
 
-    with running(*SCRIPTED) as one:
+    with running(*SCRIPTED, "server.shutdown_s=1") as one:
         assert asyncio.run(talk(one)) in (1001, 1012)
         assert one.process.wait(30) == 0, one.read_log()
+
+
+def test_a_reply_under_way_may_end_before_the_server_does() -> None:
+    async def talk(one: Server) -> tuple[str, int | None]:
+        sdk = AsyncOpenAI(api_key="none", base_url=f"{one.url}/v1")
+        async with sdk, sdk.realtime.connect(model="gpt-realtime") as connection:
+            content = [{"type": "input_text", "text": "say a b c d e f"}]
+            await connection.conversation.item.create(
+                item=cast(Any, {"type": "message", "role": "user", "content": content})
+            )
+            await connection.response.create()
+            status = "none"
+            try:
+                while True:
+                    event = json.loads(await asyncio.wait_for(connection.recv_bytes(), 30))
+                    if event["type"] == "response.created":
+                        one.process.send_signal(signal.SIGTERM)
+                    elif event["type"] == "response.done":
+                        status = event["response"]["status"]
+            except ConnectionClosed as closed:
+                return status, closed.rcvd.code if closed.rcvd else None
+
+    with running(*SCRIPTED) as one:
+        assert asyncio.run(talk(one)) == ("completed", 1012)
+        assert one.process.wait(30) == 0, one.read_log()
+
+
+def test_a_page_of_another_host_may_not_use_a_server_without_keys(scripted: Server) -> None:
+    async def calls() -> None:
+        url = f"{scripted.ws_url}/v1/realtime"
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(url, origin=cast(Any, "http://elsewhere.example"))
+        assert refused.value.response.status_code == 403
+        for origin in ("http://localhost:3000", scripted.url):
+            async with connect(url, origin=cast(Any, origin)) as page:
+                assert json.loads(await page.recv())["type"] == "session.created"
+
+    asyncio.run(calls())
+
+
+def test_a_client_that_sends_many_turns_at_once_does_not_fill_the_recognizer_s_queue(scripted: Server) -> None:
+    turns = 12
+    crowd = np.concatenate([np.concatenate([speech("hello_world")[0], silence(0.8)])] * turns)
+    ended = "conversation.item.input_audio_transcription.completed"
+
+    async def talk() -> list[str]:
+        async with session(scripted.url) as greedy:
+            await greedy.configure()
+            await greedy.speak(crowd, frame=len(crowd))
+            while len(greedy.of(ended)) < turns:
+                await greedy.wait(ended, len(greedy.events))
+            return greedy.kinds()
+
+    waiting, most = 0, 0
+    for kind in asyncio.run(talk()):
+        waiting += (kind == "input_audio_buffer.committed") - (kind == ended)
+        most = max(most, waiting)
+    assert most <= PASSES, f"{most} turns waited for their words at once"
 
 
 def test_a_peer_that_does_not_read_does_not_keep_the_server_from_ending() -> None:
