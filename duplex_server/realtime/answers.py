@@ -40,7 +40,7 @@ HOLD_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What an interruption cut: if nothing of it had been heard, if much of it was lost, and what was being said."""
+    """What an interruption cut: if the newest reply was unheard, if much was lost, and what was being said."""
 
     unheard: bool
     lost: bool
@@ -252,15 +252,17 @@ class Answers:
         said = self.said(now)
         playing = [live for live in self._playing if live.playout.playing(now)]
         lost = any(live.playout.sent - live.playout.heard(now) >= MUCH for live in playing)
+        active = self._default()
+        newest = active or next(reversed(playing), None)
         self._playing = []
+        if newest is None:
+            return None
+        unheard = newest.playout.heard(now) == 0  # a short one may have been sent to its end, and still be so
         for live in playing:
             self._cut(live, now)
-        active = self._default()
-        if active is None:
-            return Cut(False, lost, said) if playing else None
-        unheard = not playing and active.playout.heard(now) == 0
-        self._cancel(active, "turn_detected", now)
-        return Cut(unheard, True, said)
+        if active is not None:
+            self._cancel(active, "turn_detected", now)
+        return Cut(unheard, lost or active is not None, said)
 
     def abandon(self) -> None:
         """The peer is gone: stop all work, say nothing."""

@@ -14,6 +14,7 @@ from duplex_server.realtime.effects import Cancel, Effect, Recognize
 from duplex_server.realtime.growing import GrowingText
 from duplex_server.realtime.input_buffer import Span
 from duplex_server.realtime.schema import INPUT_RATE_HZ, Transcription
+from duplex_server.realtime.turns import QUIET_MS
 from pipeline.chunk import Chunk, Failed, Segment, Transcript
 
 PARTIAL_EVERY = INPUT_RATE_HZ
@@ -24,6 +25,8 @@ PARTIAL_MOST = 12 * INPUT_RATE_HZ
 """A stretch without a pause gets no partial pass beyond this length: the recognizer's short window ends there."""
 KEEP_FROM = 5 * INPUT_RATE_HZ
 """What was heard up to a pause is kept when it is at least this long; shorter pieces would lack context."""
+KEEP_BACK = QUIET_MS * INPUT_RATE_HZ // 1000 // 2
+"""What follows is heard from the middle of that pause on: a word begins softly, before a detector is sure of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,7 @@ class Hearing:
         result = stretch.result.payload if stretch.result is not None and not stretch.partial else None
         if isinstance(result, Transcript) and stretch.fence.upto_sample - stretch.from_sample >= KEEP_FROM:
             stretch.kept = stretch.whole(result.text)
-            stretch.from_sample = stretch.fence.upto_sample
+            stretch.from_sample = stretch.fence.upto_sample - KEEP_BACK
         self._withdraw(stretch)
 
     def drop(self) -> None:

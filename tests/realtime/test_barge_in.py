@@ -187,3 +187,14 @@ def test_a_paced_channel_knows_what_was_heard(talk: Talk) -> None:
     assert texts(talk.prompt) == ["a story please", "Once upon a time", "stop"]
     talk.play(2 * RATE_HZ)
     talk.end()
+
+
+def test_a_short_answer_that_was_sent_to_its_end_and_cut_unheard_is_given_again(talk: Talk) -> None:
+    talk.say("is it noon?")
+    talk.sound(80, 0.95)  # a cough begins
+    talk.speak(("Yes.", 400))
+    assert talk.last(wire.ResponseDone).response.status == "completed"
+    talk.sound(64, 0.95)
+    talk.silence()
+    talk.recognize("")
+    assert len(talk.events(wire.ResponseCreated)) == 2

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from duplex_server.realtime import wire
 from duplex_server.realtime.effects import Cancel, Recognize
 from duplex_server.realtime.growing import GrowingText
-from duplex_server.realtime.hearing import KEEP_FROM, PARTIAL_MOST
+from duplex_server.realtime.hearing import KEEP_BACK, KEEP_FROM, PARTIAL_MOST
 from duplex_server.realtime.schema import INPUT_RATE_HZ
 from tests.realtime.talk import Talk, texts
 
@@ -80,7 +80,7 @@ def test_a_long_turn_is_heard_piece_by_piece(talk: Talk, told: bool) -> None:
         talk.recognize("we had")
     talk.silence()
     last = talk.effects(Recognize)[-1]
-    assert last.from_sample == first.segment.upto_sample, "what was heard is not heard again"
+    assert last.from_sample == first.segment.upto_sample - KEEP_BACK, "what was heard is not heard again"
     talk.recognize("we had nothing before us.")
     whole = "we had everything before us, we had nothing before us."
     assert talk.last(wire.TranscriptionCompleted).transcript == whole
