@@ -19,6 +19,7 @@ OPEN_SERVER = (
 )
 DIFFERS = 1  # a replay did not do what was recorded
 CUT_OFF = 1
+UNFIT = 1  # no conversation would work
 USER_ERROR = 2
 INTERRUPTED = 130
 
@@ -54,6 +55,8 @@ def _run(options: argparse.Namespace) -> int:
                 return _call(options)
             case "replay":
                 return _replay(options)
+            case "doctor":
+                return _doctor(options)
             case _:
                 return _explain(options)
     except (ConfigError, StageError) as error:
@@ -83,6 +86,10 @@ def _parser() -> argparse.ArgumentParser:
 
     replay = commands.add_parser("replay", help="run a session's journal through a fresh session, and compare")
     replay.add_argument("file", type=Path, metavar="FILE")
+
+    doctor = commands.add_parser("doctor", help="examine whether a conversation would work here")
+    _add_settings(doctor)
+    doctor.add_argument("--json", action="store_true", help="print one JSON object only")
 
     config = commands.add_parser("config", help="show the configuration").add_subparsers(
         dest="action", required=True, metavar="ACTION"
@@ -137,6 +144,22 @@ def _replay(options: argparse.Namespace) -> int:
     ran = replay(options.file)
     print(ran)
     return 0 if ran.differs_at is None else DIFFERS
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    import asyncio
+
+    import msgspec
+
+    from duplex_server.config import load_config
+    from duplex_server.doctor import examine, lines
+
+    config = load_config(options.config, options.set, os.environ)
+    if not options.json:
+        print("loading the models and letting them talk to each other ...", flush=True)
+    report = asyncio.run(examine(config))
+    print(msgspec.json.encode(report).decode() if options.json else "\n".join(lines(report)))
+    return 0 if report.works else UNFIT
 
 
 def _explain(options: argparse.Namespace) -> int:

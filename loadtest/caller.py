@@ -1,78 +1,70 @@
-"""Is one caller: a microphone that never stops, a loudspeaker, and the server's events with their times of arrival."""
+"""Is one caller: a microphone that never stops, a loudspeaker, and the server's messages with their times."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import time
-from collections import deque
-from dataclasses import dataclass, field
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
 
-import msgspec
-import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 
-from loadtest.loudspeaker import RATE_HZ, Loudspeaker, Pcm
+from loadtest.loudspeaker import Loudspeaker, Pcm
+from loadtest.microphone import Microphone, Said
+from loadtest.wire import Message, RealtimeWire, Wire
 
-FRAME = RATE_HZ // 50
-"""20 ms, sent in real time."""
-ROOM = 20.0
-"""The microphone's noise, as the root mean square of 16-bit samples: about -64 dBFS."""
+Found = TypeVar("Found")
+
 ANSWER_S = 30.0
 """An answer that takes longer counts as none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """When the first and the last sample of an utterance left the microphone."""
-
-    began: float
-    ended: float
-
-
-@dataclass(frozen=True, slots=True)
 class Arrived:
-    """A server event; sound is taken out of it."""
+    """A server's message; sound is taken out of it."""
 
     at: float
+    type: str
     event: dict[str, Any]  # as it came: a benchmark must not depend on our own types
 
-    @property
-    def type(self) -> str:
-        return str(self.event["type"])
 
-
-@dataclass(slots=True)
 class Caller:
-    """One open session. Use `async with Caller.dial(url, ...)`."""
+    """One open session. Use `async with await Caller.dial(url, ...)`."""
 
-    socket: ClientConnection
-    seed: int = 0
-    loudspeaker: Loudspeaker = field(default_factory=Loudspeaker)
-    events: list[Arrived] = field(default_factory=list)
-    _queue: deque[tuple[Pcm, asyncio.Future[Said]]] = field(default_factory=deque)
-    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    _news: asyncio.Condition = field(default_factory=asyncio.Condition)
+    def __init__(self, socket: ClientConnection, wire: Wire, seed: int) -> None:
+        self.loudspeaker = Loudspeaker()
+        self.microphone = Microphone(wire.rate_hz, self._send, seed)
+        self.events: list[Arrived] = []
+        self._socket, self._wire = socket, wire
+        self._tasks: list[asyncio.Task[None]] = []
+        self._news = asyncio.Condition()
+        self._lost: Exception | None = None
 
     @classmethod
-    async def dial(cls, url: str, key: str | None, instructions: str, seed: int = 0) -> Self:
-        """Connect and set the session up: server VAD as it comes, transcripts on."""
-        headers = {"Authorization": f"Bearer {key}"} if key else None
-        socket = await connect(url, additional_headers=headers, compression=None, max_size=None)
-        caller = cls(socket, seed)
-        caller._tasks = [asyncio.create_task(caller._listen()), asyncio.create_task(caller._speak())]
-        audio = {"input": {"transcription": {"model": "whisper-1"}}}
+    async def dial(cls, url: str, key: str | None, instructions: str, seed: int = 0, *, answered: bool = True) -> Self:
+        """Connect and set a Realtime session up: server VAD as it comes, transcripts on, answers if they are wanted."""
+        wire = RealtimeWire()
+        caller = await cls.open(url, wire, seed, {"Authorization": f"Bearer {key}"} if key else {})
+        turns = {"type": "server_vad", "create_response": answered}
+        audio = {"input": {"transcription": {"model": "whisper-1"}, "turn_detection": turns}}
         session = {"type": "realtime", "instructions": instructions, "audio": audio}
-        await caller._send({"type": "session.update", "session": session})
+        await caller._socket.send(wire.event({"type": "session.update", "session": session}))
         await caller.wait_for("session.updated", 0.0)
+        return caller
+
+    @classmethod
+    async def open(cls, url: str, wire: Wire, seed: int, headers: Mapping[str, str]) -> Self:
+        """Connect, and let microphone and loudspeaker run."""
+        caller = cls(await connect(url, additional_headers=headers, compression=None, max_size=None), wire, seed)
+        caller._tasks = [asyncio.create_task(caller._listen()), asyncio.create_task(caller.microphone.run())]
         return caller
 
     async def hang_up(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.socket.close()
+        await self._socket.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -80,67 +72,77 @@ class Caller:
     async def __aexit__(self, *_: object) -> None:
         await self.hang_up()
 
+    @property
+    def rate_hz(self) -> int:
+        """The rate of what it says."""
+        return self._wire.rate_hz
+
     async def say(self, pcm: Pcm) -> Said:
-        """Speak `pcm` (int16, shape (n,), 24 kHz) in real time."""
-        done: asyncio.Future[Said] = asyncio.get_running_loop().create_future()
-        self._queue.append((pcm, done))
-        return await done
+        """Speak `pcm` (int16, shape (n,), at the wire's rate) in real time. Raises TimeoutError on a dead line."""
+        async with asyncio.timeout(len(pcm) / self._wire.rate_hz + ANSWER_S):
+            return await self.microphone.say(pcm)
 
     async def wait_for(self, kind: str, after: float) -> Arrived:
-        """The first event of a type that arrived at or after a time. Raises TimeoutError, with what came instead."""
-        try:
-            async with asyncio.timeout(ANSWER_S), self._news:
-                while True:
-                    for arrived in self.events:
-                        if arrived.at >= after and arrived.type == kind:
-                            return arrived
-                    await self._news.wait()
-        except TimeoutError:
-            seen = [arrived.type for arrived in self.events if arrived.at >= after]
-            raise TimeoutError(f"no {kind} within {ANSWER_S:.0f} s; instead: {seen}") from None
+        """The first message of a type that arrived at or after a time. Raises TimeoutError, with what came instead."""
+
+        def found() -> Arrived | None:
+            return next((arrived for arrived in self.since(after) if arrived.type == kind), None)
+
+        return await self._first(found, kind, after)
 
     async def first_voice(self, after: float) -> float:
-        """When the first audible sample at or after a time is heard. Raises TimeoutError."""
-        async with asyncio.timeout(ANSWER_S), self._news:
-            while (heard := self.loudspeaker.first_voiced(after)) is None:
-                await self._news.wait()
-        return heard
+        """When the first audible sample at or after a time is heard. Raises TimeoutError, with what came instead."""
+        return await self._first(lambda: self.loudspeaker.first_voiced(after), "audible sound", after)
+
+    async def _first(self, find: Callable[[], Found | None], what: str, after: float) -> Found:
+        try:
+            async with asyncio.timeout(ANSWER_S), self._news:
+                while (found := find()) is None:
+                    if self._lost is not None:
+                        raise self._lost
+                    await self._news.wait()
+                return found
+        except TimeoutError:
+            seen = dict.fromkeys(arrived.type for arrived in self.since(after))
+            raise TimeoutError(f"no {what} within {ANSWER_S:.0f} s; instead: {', '.join(seen) or 'nothing'}") from None
+
+    def since(self, after: float) -> Sequence[Arrived]:
+        """What arrived at or after a time."""
+        return [arrived for arrived in self.events if arrived.at >= after]
+
+    async def quiet(self, quiet_s: float) -> None:
+        """Return once nothing has been played for a while."""
+        while time.monotonic() < (free := self.loudspeaker.free_at + quiet_s):
+            await self.until(free)
+
+    async def stay(self, seconds: float) -> None:
+        """Wait with the line open. Raises what ended the connection, if it ended."""
+        await asyncio.sleep(seconds)
+        if self._lost is not None:
+            raise self._lost
 
     async def until(self, moment: float) -> None:
         await asyncio.sleep(max(0.0, moment - time.monotonic()))
 
-    async def _send(self, event: dict[str, Any]) -> None:
-        await self.socket.send(msgspec.json.encode(event).decode())
+    async def _send(self, pcm: Pcm) -> None:
+        await self._socket.send(self._wire.write(pcm))
 
     async def _listen(self) -> None:
-        async for frame in self.socket:
-            now = time.monotonic()
-            event = msgspec.json.decode(frame)
-            match event["type"]:
-                case "response.output_audio.delta":
-                    self.loudspeaker.play(np.frombuffer(base64.b64decode(event.pop("delta")), "<i2"), now)
-                case "input_audio_buffer.speech_started":
-                    self.loudspeaker.cut(now)
-            async with self._news:
-                self.events.append(Arrived(now, event))
-                self._news.notify_all()
+        lost: Exception = ConnectionError("the server hung up")
+        try:
+            async for frame in self._socket:
+                await self._take(self._wire.read(frame), time.monotonic())
+        except Exception as error:  # whatever it is, it is told to whoever waits
+            lost = error
+        async with self._news:
+            self._lost = lost
+            self._news.notify_all()
 
-    async def _speak(self) -> None:
-        """A frame leaves when its last sample has been captured, 20 ms after its first."""
-        rng = np.random.default_rng(self.seed)
-        start, frames = time.monotonic(), 0
-        pcm, done, began = np.zeros(0, np.int16), None, 0.0
-        while True:
-            frames += 1
-            await self.until(start + frames * FRAME / RATE_HZ)
-            if not len(pcm) and self._queue:
-                pcm, done = self._queue.popleft()
-                began = time.monotonic() - FRAME / RATE_HZ
-            frame, pcm = pcm[:FRAME], pcm[FRAME:]
-            noisy = np.pad(frame, (0, FRAME - len(frame))) + rng.normal(0, ROOM, FRAME)
-            sound = np.clip(noisy, -32768, 32767).astype("<i2").tobytes()
-            await self._send({"type": "input_audio_buffer.append", "audio": base64.b64encode(sound).decode()})
-            if done is not None and not len(pcm):
-                spoken_in_frame = len(frame) / RATE_HZ
-                done.set_result(Said(began, time.monotonic() - FRAME / RATE_HZ + spoken_in_frame))
-                done = None
+    async def _take(self, message: Message, now: float) -> None:
+        if message.pcm is not None:
+            self.loudspeaker.play(message.pcm, now)
+        if message.cuts:
+            self.loudspeaker.cut(now)
+        async with self._news:
+            self.events.append(Arrived(now, message.type, message.content))
+            self._news.notify_all()

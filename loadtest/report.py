@@ -1,24 +1,21 @@
-"""Runs a benchmark against a server of its own or a given one, and prints its figures with the machine's load."""
+"""Gives a benchmark its server, its options, and its figures with the machine's load."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 
 import msgspec
 import numpy as np
 import psutil
 
+from loadtest.process import started
+
 BUSY_CORES = 0.25
 """Work of others beyond this share of a core spoils a figure; the run is marked."""
-START_S = 180.0
-ROOT = Path(__file__).resolve().parent.parent
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -78,35 +75,15 @@ class Subject(msgspec.Struct):
 
 
 @contextlib.asynccontextmanager
-async def server(url: str | None) -> AsyncIterator[Subject]:
-    """The given server, or one that is started for the measurement, with its defaults."""
+async def server(url: str | None, *settings: str) -> AsyncIterator[Subject]:
+    """The given server, or one that is started for the measurement, with its defaults but for `section.key=value`."""
     if url is not None:
         yield Subject(url)
         return
-    command = [sys.executable, "-P", "-m", "duplex_server", "serve", "--port", "0"]
-    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    subject = Subject("", [process.pid])
-    reading = asyncio.create_task(_read_log(process.stderr, subject.log))
-    try:
-        async with asyncio.timeout(START_S):
-            while b"Realtime API at " not in (line := await process.stdout.readline()):
-                if not line:
-                    await reading
-                    raise SystemExit("\n".join(["the server ended before it was ready:", *subject.log]))
-        subject.url = line.decode().split("Realtime API at ")[1].strip(" )\n")
-        yield subject
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
-        await reading
-
-
-async def _read_log(stream: asyncio.StreamReader, log: list[str]) -> None:
-    async for line in stream:
-        log.append(line.decode(errors="replace").rstrip())
+    flags = [part for setting in settings for part in ("--set", setting)]
+    command = [sys.executable, "-P", "-m", "duplex_server", "serve", "--port", "0", *flags]
+    async with started(command, "Realtime API at ") as process:
+        yield Subject(process.told.rstrip(")"), [process.pid], process.log)
 
 
 def print_figures(figures: msgspec.Struct, as_json: bool) -> None:

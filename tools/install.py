@@ -59,7 +59,8 @@ def fingerprint() -> str:
     """A digest of all that decides what is installed."""
     digest = hashlib.sha256(sys.version.encode())
     digest.update(str(ROOT).encode())  # the environment points into this checkout
-    for path in (ROOT / "pyproject.toml", Path(__file__), *sorted(REQUIREMENTS.glob("*.txt"))):
+    files = sorted({"constraints.txt"}.union(*(wheels for _, wheels in SETS.values())))
+    for path in (ROOT / "pyproject.toml", Path(__file__), *(REQUIREMENTS / file for file in files)):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 

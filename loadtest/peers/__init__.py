@@ -1,0 +1,1 @@
+"""Measures other voice servers with our caller, on the same models."""
