@@ -21,7 +21,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from duplex_server.realtime.driver import PASSES
 from loadtest.speech import silence, speech, word_error_rate
-from tests.e2e.client import Json, session
+from tests.e2e.client import Json, session, transcript
 from tests.e2e.conftest import SCRIPTED
 from tests.e2e.server import ROOT, Server, command, running, stop
 
@@ -244,3 +244,24 @@ def test_a_stage_that_fails_or_dies_fails_its_reply_and_the_call_goes_on(trouble
     assert failed["status"] == "failed"
     assert cause in failed["status_details"]["error"]["message"]
     assert after["status"] == "completed"
+
+
+def test_f32_callers_who_leave_at_any_moment_leave_no_exception_behind_in_the_log() -> None:
+    async def leave(one: Server, after: str) -> None:
+        # The connection is cut below the protocol: no close frame, as when a phone loses its network.
+        socket_ = await connect(f"{one.ws_url}/v1/realtime")
+        await socket_.send('{"type": "response.create", "response": {"instructions": "please go on"}}')
+        await socket_.send('{"type": "input_audio_buffer.append", "audio": "AAAA"}')
+        while json.loads(await asyncio.wait_for(socket_.recv(), 30))["type"] != after:
+            pass
+        socket_.transport.abort()
+
+    async def calls(one: Server) -> None:
+        for after in ("session.created", "response.created", "response.output_audio.delta", "response.done"):
+            await leave(one, after)
+        async with session(one.url) as client:
+            assert transcript(await client.ask("hello", output_modalities=["text"])) == "one two three"
+
+    # `running` looks for exceptions nobody took, tracebacks and warnings, which are errors there.
+    with running(*SCRIPTED, "thinker.text=one two three") as one:
+        asyncio.run(calls(one))

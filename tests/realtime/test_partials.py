@@ -119,3 +119,15 @@ def test_a_word_that_was_told_is_not_taken_back() -> None:
     assert text.hear("the cat sat on") == "the cat sat"
     assert text.hear("a dog sat on the mat") == ""
     assert text.finish("A dog sat on the mat.") == ("the cat sat on the mat.", " on the mat.")
+
+
+def test_f29_a_recognizer_slower_than_speech_has_one_pass_to_do_and_catches_up_when_it_can(talk: Talk) -> None:
+    eager(talk).speech(6000)
+    assert len(talk.effects(Recognize)) == 1, "six seconds of speech, and one pass waits"
+    talk.recognize("once upon a")
+    talk.speech(100)
+    newest = talk.effects(Recognize)[-1].segment.upto_sample
+    assert talk.session.input.appended - newest < INPUT_RATE_HZ // 5, "the next covers all that was said meanwhile"
+    talk.silence()
+    talk.recognize("Once upon a time there was a king.")
+    assert texts(talk.prompt) == ["Once upon a time there was a king."]
