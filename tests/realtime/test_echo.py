@@ -154,3 +154,14 @@ def test_without_the_guard_every_word_is_the_user_s() -> None:
     talk.silence()
     talk.recognize("there was a king")
     assert texts(talk.prompt)[-1] == "there was a king"
+
+
+def test_speech_that_goes_on_when_the_reply_is_over_needs_no_proof(talk: Talk) -> None:
+    fooled_once(talk)
+    talk.end()
+    talk.wait(8.0 - 4.0 - 0.3)
+    started = len(talk.events(wire.SpeechStarted))
+    talk.speech(400)
+    assert len(talk.events(wire.SpeechStarted)) == started, "it may be the last of the reply, come back"
+    talk.speech(700)
+    assert len(talk.events(wire.SpeechStarted)) == started + 1

@@ -114,3 +114,13 @@ def test_ids_are_the_same_again_from_the_same_seed_and_from_no_other() -> None:
     assert len(set(ids)) == 3
     assert not set(ids) & {other(prefix) for prefix in ("item", "resp", "item")}
     assert ids[0].startswith("item_")
+
+
+def test_a_session_is_engaged_while_a_reply_is_made_or_heard(talk: Talk) -> None:
+    assert not talk.session.engaged(talk.now)
+    talk.say("what time is it?")
+    assert talk.session.engaged(talk.now)
+    talk.speak(("It is noon.", 1000))
+    assert talk.session.engaged(talk.now)
+    talk.wait(3.0)
+    assert not talk.session.engaged(talk.now)

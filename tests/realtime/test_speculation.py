@@ -144,3 +144,12 @@ def test_a_peer_that_leaves_in_the_pause_leaves_no_work_behind(talk: Talk) -> No
     pause(talk)
     talk.feed(PeerLost())
     assert Cancel(talk.reply) in talk.effects(Cancel)
+
+
+def test_a_pass_that_fails_in_the_pause_lets_nothing_begin(talk: Talk) -> None:
+    talk.speech()
+    talk.silence(PAUSE_MS)
+    talk.recognize(Failed("stage_lost", "gone"))
+    assert not talk.effects(Begin)
+    talk.silence(500)
+    assert talk.last(wire.ResponseDone).response.status == "failed"
