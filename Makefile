@@ -76,7 +76,7 @@ sim: dev
 cover: dev
 	$(PYTEST) --ignore=tests/e2e -m "not slow" --cov --cov-report=term $(ARGS)
 
-# About ten minutes, in real time.
+# About eight minutes, in real time.
 bench: dev
 	$(BIN)/python -m loadtest.voice_to_voice $(ARGS)
 	$(BIN)/python -m loadtest.stop_latency $(ARGS)
