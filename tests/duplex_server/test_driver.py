@@ -25,27 +25,17 @@ from models.registry import load_family
 from pipeline.chunk import Reply
 from pipeline.engine import Engine
 from pipeline.spec import PipelineSpec, StageSpec
+from tests.realtime.talk import DEFAULTS
 
 PATIENCE_S = 30.0
-CONFIG = SessionConfig(
-    stream="s1",
-    id_seed="seed",
-    model="m",
-    instructions="Be brief.",
+CONFIG = msgspec.structs.replace(
+    DEFAULTS,
     voice="low",
-    temperature=None,
-    expires_at=1,
-    lifetime_s=3600.0,
     voices=("low", "high"),
     talker_rate_hz=24_000,
     run_ahead_ms=60_000,
     client_buffer_ms=0,
-    speculate=True,
-    echo_guard=True,
-    answer_on=True,
-    answer_empty=False,
     max_reply_tokens=50,
-    max_reply_s=60.0,
 )
 
 
