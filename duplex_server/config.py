@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, cast, get_args
@@ -10,10 +10,23 @@ from typing import Annotated, Any, Literal, TypeVar, cast, get_args
 import msgspec
 from msgspec import Meta
 
-from duplex_server.config_sources import Given, from_environment, from_file, from_flags
+from duplex_server.config_sources import EDGES, Given, from_environment, from_file, from_flags
 from models.registry import dotted_name, load_family
+from pipeline.chunk import StageRole
 from pipeline.errors import ConfigError, StageError
-from pipeline.spec import Family, FamilyRole, OptionValue, PipelineSpec, Placement, StageSpec
+from pipeline.graph import complete, nearest
+from pipeline.spec import (
+    SESSION,
+    STAGES,
+    Carriage,
+    EdgeSpec,
+    Family,
+    FamilyRole,
+    OptionValue,
+    PipelineSpec,
+    Placement,
+    StageSpec,
+)
 
 DEFAULT_FAMILIES: Mapping[FamilyRole, str] = {
     "detector": "silero",
@@ -39,6 +52,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     api_keys: tuple[str, ...] = ()  # none: whoever reaches the port may use it
     max_sessions: Natural = 4
     session_minutes: Positive = 60.0
+    metrics_open: bool = False  # true: /metrics asks for no key
     shutdown_s: Annotated[float, Meta(ge=0)] = 5.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_content: bool = False
@@ -86,9 +100,17 @@ class Config(msgspec.Struct, frozen=True):
         return f"Config({', '.join(f'{one.path}={one.value}' for one in self.explained)})"
 
 
-SECTIONS = ("server", "session", *DEFAULT_FAMILIES)
+SECTIONS = ("server", "session", "detector", *STAGES, EDGES)
+STAGE_KEYS = ("family", "placement", "replicas", "max_batch", "batch_replicas")
+"""The settings of a stage that are not options of its family."""
 
 Section = TypeVar("Section", bound=msgspec.Struct)
+
+_EDGE = re.compile(r"(\w+)\.(\w+) -> (\w+)")
+_STAGE_FIELDS: Mapping[str, Any] = {
+    "placement": Placement | None,
+    **{field.name: field.type for field in msgspec.structs.fields(StageSpec) if field.name not in ("placement",)},
+}
 
 
 def load_config(
@@ -104,26 +126,20 @@ def load_config(
     for path, one in given.items():
         section = path.partition(".")[0]
         if section not in SECTIONS:
-            raise ConfigError(f"there is no section {section!r}{_hint(section, SECTIONS)} ({one.origin})", path)
+            raise ConfigError(f"there is no section {section!r}{nearest(section, SECTIONS)} ({one.origin})", path)
         # A section whose settings are all commented out reads as null.
         if path == section and one.value is not None:
             raise ConfigError(f"expected `key: value` lines under it, got {one.value!r} ({one.origin})", path)
     explained: list[Explained] = []
     server = _section("server", ServerSettings, _part("server", given), explained)
     session = _section("session", SessionDefaults, _part("session", given), explained)
-    stages = {role: _stage(role, _part(role, given), explained) for role in DEFAULT_FAMILIES}
-    return Config(server, session, PipelineSpec(**stages), tuple(explained))
+    pipeline = _pipeline(given, explained)
+    return Config(server, session, pipeline, tuple(explained))
 
 
 def _part(section: str, given: Mapping[str, Given]) -> dict[str, Given]:
     prefix = f"{section}."
     return {path.removeprefix(prefix): one for path, one in given.items() if path.startswith(prefix)}
-
-
-def _hint(name: str, known: Iterable[str]) -> str:
-    known = tuple(known)
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(known)}"
 
 
 def _shown(name: str, value: object) -> str:
@@ -143,7 +159,7 @@ def _section(
     fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
     for name, one in given.items():
         if name not in fields:
-            raise ConfigError(f"no such setting{_hint(name, (*known, *fields))} ({one.origin})", f"{section}.{name}")
+            raise ConfigError(f"no such setting{nearest(name, (*known, *fields))} ({one.origin})", f"{section}.{name}")
     values = {name: _value(f"{section}.{name}", one, fields[name]) for name, one in given.items()}
     try:
         # A rule between fields is checked by the struct itself, which raises ValueError.
@@ -174,21 +190,76 @@ def _choices(kind: object) -> Iterator[str]:
             yield from _choices(part)
 
 
-def _stage(role: FamilyRole, given: Mapping[str, Given], explained: list[Explained]) -> StageSpec:
-    chosen = given.get("family", Given(DEFAULT_FAMILIES[role], "default"))
+def _pipeline(given: Mapping[str, Given], explained: list[Explained]) -> PipelineSpec:
+    families: dict[StageRole, Family] = {}
+    stages: dict[StageRole, StageSpec] = {}
+    detector, _ = _stage("detector", _part("detector", given), explained)
+    for role in STAGES:
+        own = _part(role, given)
+        if role in DEFAULT_FAMILIES or own:
+            stages[role], families[role] = _stage(role, own, explained)
+    edges = {_edge(name, one): one.origin for name, one in _part(EDGES, given).items() if one.value is not None}
+    spec = PipelineSpec(detector, stages, tuple(edges))
+    try:
+        graph = complete(spec, families)
+    except ConfigError as error:
+        family = given.get(f"{error.path}.family")
+        origins = {f"{EDGES}.{edge.name}": origin for edge, origin in edges.items()}
+        origin = origins.get(error.path) or (family.origin if family else "")
+        raise ConfigError(f"{error.message}{origin and f' ({origin})'}", error.path) from error
+    for edge in graph.edges:
+        path, origin = f"{EDGES}.{edge.name}", edges.get(edge, "default")
+        values = {name: getattr(edge, name) for name in Carriage.__struct_fields__}
+        explained.append(Explained(path, msgspec.json.encode(values).decode(), origin))
+    return spec
+
+
+def _edge(name: str, one: Given) -> EdgeSpec:
+    """An edge as it is written: `thinker.text -> talker: {bound: 64}`."""
+    path = f"{EDGES}.{name}"
+    found = _EDGE.fullmatch(name)
+    if found is None:
+        raise ConfigError(f"expected the name of an edge, such as `thinker.text -> talker` ({one.origin})", path)
+    source, port, target = found.groups()
+    if not isinstance(one.value, dict):
+        raise ConfigError(f"expected settings such as {{bound: 64}}, got {one.value!r} ({one.origin})", path)
+    carriage = _section(path, Carriage, {str(key): Given(value, one.origin) for key, value in one.value.items()}, [])
+    settings = {key: getattr(carriage, key) for key in Carriage.__struct_fields__}
+    try:
+        return msgspec.convert({"source": source, "port": port, "target": target, **settings}, EdgeSpec)
+    except msgspec.ValidationError as error:
+        ends = (SESSION, *STAGES)
+        wrong = source if source not in ends else target
+        raise ConfigError(f"there is no stage {wrong!r}{nearest(wrong, ends)} ({one.origin})", path) from error
+
+
+def _stage(role: FamilyRole, given: Mapping[str, Given], explained: list[Explained]) -> tuple[StageSpec, Family]:
+    if "family" not in given and role not in DEFAULT_FAMILIES:
+        origin = next(iter(given.values())).origin
+        raise ConfigError(f"the {role} has no default family: choose one ({origin})", f"{role}.family")
+    chosen = given.get("family") or Given(DEFAULT_FAMILIES[role], "default")
     name: str = _value(f"{role}.family", chosen, str)
     family = _family(role, name, chosen.origin)
-    where = given.get("placement", Given(None, "default"))
-    placement: Placement = _value(f"{role}.placement", where, Placement | None) or family.placement
-    if family.served and placement == "process":
-        raise ConfigError(f"{name!r} schedules itself in the server: inline only ({where.origin})", f"{role}.placement")
+    keys = STAGE_KEYS if role != "detector" else ("family", "placement")
+    own = {key: one for key, one in given.items() if key in keys and key != "family"}
+    values = {key: _value(f"{role}.{key}", one, _STAGE_FIELDS[key]) for key, one in own.items()}
+    values["placement"] = values.get("placement") or family.placement
+    if family.served and values["placement"] == "process":
+        origin = own["placement"].origin
+        raise ConfigError(f"{name!r} schedules itself in the server: inline only ({origin})", f"{role}.placement")
+    for key, why in (("replicas", "it has one replica here"), ("max_batch", "it has no steps here")):
+        if family.served and values.get(key) not in (None, 1):
+            raise ConfigError(f"{name!r} schedules itself: {why} ({own[key].origin})", f"{role}.{key}")
+    spec = StageSpec(family=dotted_name(name), **values)
     explained.append(Explained(f"{role}.family", _shown("family", name), chosen.origin))
-    explained.append(Explained(f"{role}.placement", _shown("placement", placement), where.origin))
-    own = {key: one for key, one in given.items() if key not in ("family", "placement")}
-    options = _section(role, family.options, own, explained, known=("family", "placement"))
+    for key in keys[1:]:
+        origin = own[key].origin if key in own else "default"
+        explained.append(Explained(f"{role}.{key}", _shown(key, getattr(spec, key)), origin))
+    rest = {key: one for key, one in given.items() if key not in keys}
+    options = _section(role, family.options, rest, explained, known=keys)
     # The family's contract: every option is a scalar.
-    values = {key: cast(OptionValue, getattr(options, key)) for key in own}
-    return StageSpec(dotted_name(name), placement, values)
+    chosen_options = {key: cast(OptionValue, getattr(options, key)) for key in rest}
+    return msgspec.structs.replace(spec, options=chosen_options), family
 
 
 def _family(role: FamilyRole, name: str, origin: str) -> Family:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,11 @@ import yaml
 
 from pipeline.errors import ConfigError
 
+EDGES = "edges"
+"""The section whose keys are the names of edges, which have dots in them."""
 KEYS_VARIABLE = "DUPLEX_API_KEYS"
 
+_ARROW = re.compile(r"\s*->\s*")
 _NULL = "tag:yaml.org,2002:null"
 
 
@@ -63,11 +67,17 @@ def _entries(loader: yaml.SafeLoader, node: yaml.Node, path: str, file: Path) ->
     for key_node, value in node.value:
         line = key_node.start_mark.line + 1
         key = str(loader.construct_object(key_node))
-        dotted = f"{path}.{key}" if path else key
+        dotted = _one_spelling(f"{path}.{key}") if path else key
+        key = dotted.removeprefix(f"{path}.")
         if key in seen:
             raise ConfigError(f"written twice, in lines {seen[key]} and {line} of {file}; remove one", dotted)
         seen[key] = line
         yield dotted, value, line
+
+
+def _one_spelling(path: str) -> str:
+    """The name of an edge may be written with or without spaces around its arrow, and is one setting all the same."""
+    return _ARROW.sub(" -> ", path.strip()) if path.startswith(f"{EDGES}.") else path
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, Given]:
@@ -84,8 +94,10 @@ def from_flags(flags: Sequence[str]) -> dict[str, Given]:
     given: dict[str, Given] = {}
     for flag in flags:
         path, equals, text = flag.partition("=")
-        if not equals or path.count(".") != 1:
+        section, dot, key = path.partition(".")
+        if not equals or not dot or not key or ("." in key and section != EDGES):
             raise ConfigError(f"--set {path!r}: expected section.key=value, such as --set server.port=9000")
+        path = _one_spelling(path)
         try:
             given[path] = Given(yaml.safe_load(text), "--set")
         except yaml.YAMLError as error:

@@ -10,7 +10,7 @@ from importlib import metadata
 import msgspec
 
 from duplex_server import preflight
-from duplex_server.config import DEFAULT_FAMILIES, Config
+from duplex_server.config import Config
 from duplex_server.machine import Machine, look
 from duplex_server.round_trip import SENTENCE, RoundTrip, round_trip
 from models.registry import load_family
@@ -75,7 +75,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 async def examine(config: Config, sentence: str = SENTENCE) -> Report:
     """Look at everything; loads the models, lets them talk to each other and releases them again."""
     machine = look()  # first: the models are a load too
-    stages = tuple(_stage(role, getattr(config.pipeline, role)) for role in DEFAULT_FAMILIES)
+    stages = tuple(_stage(role, spec) for role, spec in config.pipeline.all.items())
     port = _port(config.server.host, config.server.port)
     trip: RoundTrip | None = None
     problem: str | None = "not tried, because a stage can't be used"

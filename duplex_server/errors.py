@@ -27,8 +27,10 @@ def error_response(
     code: str | None = None,
     param: str | None = None,
     headers: Mapping[str, str] | None = None,
+    beside: msgspec.Struct | None = None,
 ) -> Response:
-    """An error in the envelope of the OpenAI API."""
+    """An error in the envelope of the OpenAI API; the fields of `beside` stand next to it."""
     kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
-    body = msgspec.json.encode(_Envelope(_Body(message, kind, param, code)))
+    envelope = msgspec.to_builtins(_Envelope(_Body(message, kind, param, code)))
+    body = msgspec.json.encode(envelope | msgspec.to_builtins(beside) if beside is not None else envelope)
     return Response(body, status, headers, media_type="application/json")

@@ -49,8 +49,12 @@ class Caller:
         turns = {"type": "server_vad", "create_response": answered}
         audio = {"input": {"transcription": {"model": "whisper-1"}, "turn_detection": turns}}
         session = {"type": "realtime", "instructions": instructions, "audio": audio}
-        await caller._socket.send(wire.event({"type": "session.update", "session": session}))
-        await caller.wait_for("session.updated", 0.0)
+        try:
+            await caller._socket.send(wire.event({"type": "session.update", "session": session}))
+            await caller.wait_for("session.updated", 0.0)
+        except BaseException:
+            await caller.hang_up()
+            raise
         return caller
 
     @classmethod

@@ -35,6 +35,8 @@ class Microphone:
         self._noise = np.random.default_rng(seed)
         self._queue: deque[tuple[Pcm, asyncio.Future[Said]]] = deque()
         self._frames = 0
+        self.late_s = 0.0
+        """How late the latest frame left; whoever reads it may set it back."""
 
     @property
     def sent_s(self) -> float:
@@ -54,6 +56,7 @@ class Microphone:
         while True:
             due = start + (self._frames + 1) * FRAME_S
             await asyncio.sleep(max(0.0, due - time.monotonic()))
+            self.late_s = max(self.late_s, time.monotonic() - due)
             if not len(pcm) and self._queue:
                 pcm, done = self._queue.popleft()
                 began = time.monotonic() - FRAME_S

@@ -57,19 +57,22 @@ class Framer:
         if samples < 1:
             raise ValueError(f"a frame holds at least one sample, not {samples}")
         self.samples = samples
-        self._rest = _NOTHING
+        self._rest = bytearray()
 
     def push(self, pcm: Pcm) -> list[Pcm]:
         """The frames that `pcm` (int16, shape (n,)) completes, in order. Raises `TypeError` for other arrays."""
         _check(pcm)
-        stream = np.concatenate((self._rest, pcm)) if len(self._rest) else pcm
-        cut = len(stream) - len(stream) % self.samples
-        self._rest = stream[cut:].copy()  # a copy, so that a small rest does not keep a large push alive
-        return list(stream[:cut].reshape(-1, self.samples))
+        self._rest += pcm.tobytes()
+        size = 2 * self.samples
+        whole = len(self._rest) - len(self._rest) % size
+        stream = bytes(self._rest[:whole])
+        del self._rest[:whole]
+        return [np.frombuffer(stream, np.int16, self.samples, at) for at in range(0, whole, size)]
 
     def flush(self) -> Pcm:
         """The samples that fill no frame, shape (n < samples,); the next push begins a fresh stream."""
-        rest, self._rest = self._rest, _NOTHING
+        rest = np.frombuffer(bytes(self._rest), np.int16)
+        self._rest.clear()
         return rest
 
 

@@ -6,7 +6,7 @@ process as msgpack. Audio is signed 16-bit little-endian mono everywhere; a payl
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, assert_never
 
 import msgspec
 
@@ -130,6 +130,7 @@ class Think(Struct, frozen=True, tag="think"):
 class Speak(Struct, frozen=True, tag="speak"):
     """Ask a talker to say the `Text` chunks that will be fed to it under the same fence.
 
+    The vocoder of a talker that gives codes gets the same order.
     `max_samples` bounds the speech, in samples at the talker's own rate.
     """
 
@@ -189,6 +190,13 @@ class CallDelta(Struct, frozen=True, tag="call_delta"):
     arguments: str
 
 
+class Tensors(Struct, frozen=True, tag="tensors"):
+    """Named arrays for the stage at the other end of the edge that starts at `port`; no session ever sees them."""
+
+    port: str
+    blocks: Blocks
+
+
 class Usage(Struct, frozen=True):
     """Tokens a thinker read and wrote for a reply; `cached_tokens` of the input were not computed again."""
 
@@ -211,9 +219,9 @@ class Failed(Struct, frozen=True, tag="failed"):
     message: str
 
 
-Payload = Text | Caption | Audio | Transcript | CallDelta | End | Failed
+Payload = Text | Caption | Audio | Transcript | CallDelta | Tensors | End | Failed
 
-StageRole = Literal["recognizer", "thinker", "talker"]
+StageRole = Literal["recognizer", "thinker", "talker", "vocoder"]
 
 
 class Chunk(Struct, frozen=True):
@@ -230,3 +238,19 @@ class Chunk(Struct, frozen=True):
     text_span: tuple[int, int] | None = None
     exact: bool = False
     last: bool = False
+
+
+def port_of(payload: Payload) -> str | None:
+    """The port a payload leaves its stage by; None for what concerns the job as a whole."""
+    match payload:
+        case Text():
+            return "text"
+        case Audio() | Caption():
+            return "audio"
+        case Transcript():
+            return "transcript"
+        case Tensors(port):
+            return port
+        case CallDelta() | End() | Failed():
+            return None
+    assert_never(payload)

@@ -1,60 +1,94 @@
-"""Bounds what is under way from a thinker to a talker, for one reply."""
+"""Bounds what is under way on one edge, for one reply."""
 
 from __future__ import annotations
 
-from pipeline.chunk import Chunk, End, Failed, Fence, Text
+import msgspec
 
-WINDOW = 64  # chunks the talker has not taken yet; well below what its scheduler keeps for a job
-CHARACTERS = 65_536  # text that waits beyond the window, about 15 000 words
+from pipeline.chunk import Chunk, Text, port_of
+from pipeline.spec import EdgeSpec
+
+CHARACTERS = 65_536  # text that waits beyond the bound, about 15 000 words
+OVERSHOOT = 256  # chunks that a source may still give after it was told to wait: those of its running step
 
 
 class EdgeFull(Exception):
-    """The thinker is further ahead than the edge's bound allows."""
+    """The source is further ahead than the edge's bound allows."""
 
 
 class Edge:
-    """Passes text and its end on, in order, as long as the talker has room; beyond that, text is joined and waits."""
+    """Passes what leaves by the edge's port on in order, as long as the target has room.
 
-    def __init__(self, fence: Fence, *, window: int = WINDOW, characters: int = CHARACTERS) -> None:
-        self._fence = fence
-        self._credits = window
+    Text that must wait is joined; other chunks wait one by one.
+    """
+
+    def __init__(self, spec: EdgeSpec, *, characters: int = CHARACTERS, overshoot: int = OVERSHOOT) -> None:
+        self.spec = spec
+        self._credits = spec.bound
         self._most_characters = characters
-        self._waiting: list[str] = []
-        self._characters = 0
-        self._end: End | Failed | None = None
-        self._next_seq = 0
+        self._most_waiting = spec.bound + overshoot
+        self._waiting: list[Chunk] = []
+        self._dropped: list[Chunk] = []
+
+    @property
+    def waits(self) -> bool:
+        """Whether something waits for room."""
+        return bool(self._waiting)
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the source should give nothing more for now; text is small, its source never waits."""
+        return self.spec.policy == "block" and any(not isinstance(c.payload, Text) for c in self._waiting)
+
+    def carries(self, chunk: Chunk) -> bool:
+        """Whether a chunk goes along this edge. The end of a job goes along none: it is not by a port."""
+        return chunk.role == self.spec.source and port_of(chunk.payload) == self.spec.port
 
     def push(self, chunk: Chunk) -> tuple[Chunk, ...]:
-        """What to feed to the talker now. Raises `EdgeFull`. Chunks that are not for speaking are passed over."""
-        match chunk.payload:
-            case Text(text):
-                self._waiting.append(text)
-                self._characters += len(text)
-                if self._credits == 0 and self._characters > self._most_characters:
-                    raise EdgeFull(
-                        f"{self._characters} characters wait for the talker, the bound is {self._most_characters}"
-                    )
-            case End() | Failed() as end:
-                self._end = end
+        """What to feed to the target now. Raises `EdgeFull`; the chunk waits all the same."""
+        if isinstance(chunk.payload, Text):
+            self._join(chunk, chunk.payload.text)
+        else:
+            self._keep(chunk)
         return self._flush()
 
     def taken(self, count: int) -> tuple[Chunk, ...]:
-        """What to feed now that the talker took `count` chunks."""
+        """What to feed now that the target took `count` chunks."""
         self._credits += count
         return self._flush()
 
-    def _flush(self) -> tuple[Chunk, ...]:
-        out = []
-        if self._waiting and self._credits > 0:
-            self._credits -= 1
-            out.append(self._chunk(Text("".join(self._waiting)), last=False))
-            self._waiting.clear()
-            self._characters = 0
-        if self._end is not None and not self._waiting:  # the end needs no credit: there is only one
-            out.append(self._chunk(self._end, last=True))
-            self._end = None
-        return tuple(out)
+    def dropped(self) -> tuple[Chunk, ...]:
+        """The chunks that had to make room since the last call."""
+        dropped, self._dropped = tuple(self._dropped), []
+        return dropped
 
-    def _chunk(self, payload: Text | End | Failed, *, last: bool) -> Chunk:
-        self._next_seq += 1
-        return Chunk(self._fence, "thinker", self._next_seq - 1, payload, last=last)
+    def close(self) -> tuple[Chunk, ...]:
+        """The chunks that wait and will not be passed on any more."""
+        waiting, self._waiting = tuple(self._waiting), []
+        return waiting
+
+    def _keep(self, chunk: Chunk) -> None:
+        self._waiting.append(chunk)
+        if self.spec.policy == "drop_oldest" and self._credits == 0 and len(self._waiting) > self.spec.bound:
+            self._dropped.append(self._waiting.pop(0))
+        elif len(self._waiting) > self._most_waiting:
+            raise EdgeFull(
+                f"{len(self._waiting)} chunks wait for the {self.spec.target}, the bound is {self._most_waiting}"
+            )
+
+    def _join(self, chunk: Chunk, text: str) -> None:
+        last = (
+            self._waiting.pop().payload if self._waiting and isinstance(self._waiting[-1].payload, Text) else Text("")
+        )
+        assert isinstance(last, Text)
+        text = last.text + text
+        self._waiting.append(msgspec.structs.replace(chunk, payload=Text(text)))
+        if self._credits == 0 and len(text) > self._most_characters:
+            raise EdgeFull(
+                f"{len(text)} characters wait for the {self.spec.target}, the bound is {self._most_characters}"
+            )
+
+    def _flush(self) -> tuple[Chunk, ...]:
+        passed = tuple(self._waiting[: self._credits])
+        self._credits -= len(passed)
+        del self._waiting[: len(passed)]
+        return passed

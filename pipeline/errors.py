@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-FailureKind = Literal["stage_failed", "stage_timeout", "stage_lost", "capacity", "context_full"]
+FailureKind = Literal["stage_failed", "stage_timeout", "stage_lost", "capacity", "context_full", "overloaded"]
 """How a stage can fail a job; the session names it to its client."""
 
 

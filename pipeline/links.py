@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol, assert_never
 
+from pipeline.carry import NO_PLANES, Leases, Planes
 from pipeline.chunk import Chunk, Failed, Fence, Job, StageRole
 from pipeline.errors import FailureKind, StageError
 from pipeline.lanes import Lanes
@@ -18,14 +19,16 @@ from pipeline.scheduler import (
     Cancelled,
     Fed,
     Forgotten,
+    Gated,
     Paced,
     Prepared,
     Request,
     StageScheduler,
+    Stalled,
     Submitted,
 )
 from pipeline.stage import Served, Stepped
-from transport.base import DataPlane
+from transport.errors import PlaneError
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +41,12 @@ class Listener(Protocol):
 
     def reported(self, report: Report) -> None:
         """The stage says something about a job or a turn."""
+
+    def loading(self, progress: str) -> None:
+        """How far it is on its way up."""
+
+    def broken(self, cause: str) -> None:
+        """It fails again and again, or for good: nobody should wait for it, until `back`."""
 
     def down(self) -> None:
         """The stage is gone; `lost` follows once it is known why, `back` when it was respawned."""
@@ -73,15 +82,19 @@ class InlineLink:
         role: StageRole,
         make: Callable[[], Stepped],
         *,
+        who: str,
         lanes: Lanes,
-        planes: Mapping[str, DataPlane],
+        planes: Planes = NO_PLANES,
         ahead_s: float,
+        batch: int | None = None,
     ) -> None:
         self._role = role
         self._make = make
+        self._who = who
         self._lanes = lanes
         self._planes = planes
         self._ahead_s = ahead_s
+        self._batch = batch
         self._runner: StageRunner | None = None
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -92,7 +105,7 @@ class InlineLink:
         self._loaded: asyncio.Future[Loaded] = self._loop.create_future()
         self._gone = asyncio.Event()
         # A daemon, so that a step that never returns can't keep the server from exiting.
-        self._thread = threading.Thread(target=self._main, name=f"stage-{self._role}", daemon=True)
+        self._thread = threading.Thread(target=self._main, name=f"stage-{self._who}", daemon=True)
         self._thread.start()
         try:
             return await asyncio.wait_for(self._loaded, LOAD_S)
@@ -105,7 +118,7 @@ class InlineLink:
         return True
 
     def kill(self, kind: FailureKind, reason: str) -> bool:
-        self._lanes.release(self._role)  # at least the other stages get its cores back
+        self._lanes.release(self._who)  # at least the other stages get its cores back
         return False
 
     async def stop(self) -> None:
@@ -132,7 +145,8 @@ class InlineLink:
         try:
             stage = self._make()
             stage.load()
-            scheduler = StageScheduler(self._role, stage.batch, ahead_s=self._ahead_s)
+            batch = min(stage.batch, self._batch or stage.batch)
+            scheduler = StageScheduler(self._role, batch, ahead_s=self._ahead_s)
             runner = StageRunner(
                 stage,
                 scheduler,
@@ -160,9 +174,10 @@ class InlineLink:
     def _broke(self, message: str) -> None:
         self._listener.down()
         self._listener.lost("stage_lost", message)
+        self._listener.broken(message)
 
     def _cores(self, threads: int, due: float) -> AbstractContextManager[None]:
-        return self._lanes.held(self._role, threads, due)
+        return self._lanes.held(self._who, threads, due)
 
     def _settle(self, outcome: Loaded | StageError) -> None:
         if self._loaded.done():  # it took too long, or the start was given up
@@ -182,9 +197,10 @@ class InlineLink:
 class ServedLink:
     """A stage that schedules itself, on the event loop. It takes no fed inputs and paces itself."""
 
-    def __init__(self, role: StageRole, make: Callable[[], Served]) -> None:
+    def __init__(self, role: StageRole, make: Callable[[], Served], planes: Planes = NO_PLANES) -> None:
         self._role = role
         self._make = make
+        self._planes = planes
         self._active: set[Fence] = set()
         self._stage: Served | None = None
 
@@ -212,7 +228,7 @@ class ServedLink:
             case Forgotten(stream):
                 self._active = {fence for fence in self._active if fence.stream != stream}
                 self._stage.forget(stream)
-            case Fed() | Paced() | Prepared():
+            case Fed() | Paced() | Prepared() | Stalled() | Gated():
                 pass  # the service behind it has no use for them
             case _:
                 assert_never(request)
@@ -234,10 +250,10 @@ class ServedLink:
             return
         self._active.add(job.fence)
         try:
-            stage.submit(job, self._emit)
-        except StageError as error:
+            stage.submit(Leases(self._planes.receivers).open_job(job), self._emit)
+        except (StageError, PlaneError) as error:
             self._active.discard(job.fence)
-            self._fail(job.fence, error.kind, error.message)
+            self._fail(job.fence, error.kind if isinstance(error, StageError) else "stage_failed", str(error))
 
     def _emit(self, chunk: Chunk) -> None:
         if chunk.fence in self._active:

@@ -2,12 +2,17 @@
 
 Urgency: a job nothing of which is heard yet goes before a job that works ahead of its playout; among the first the
 earlier deadline wins, among the latter the playout that would run dry soonest. A job that was ready for `starve_s`
-goes before both. One turn runs at a time; a cancel lets it finish and swallows what it says.
+goes before both. Batch jobs, which are due `NEVER`, come last, and not at all while the gate is closed for them.
+
+A step takes all that is ready, up to the batch limit, and waits for no company: a job that becomes ready meanwhile
+joins the next step, so that one step is the longest wait for company there is. One turn runs at a time; a cancel lets
+it finish and swallows what it says.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -17,7 +22,9 @@ from pipeline.stage import Step, Work
 
 AHEAD_S = 4.0  # how far a stage may run ahead of what is heard
 STARVE_S = 2.0  # how long a ready job may be overtaken
-JOBS = 64  # live jobs per stage
+BATCH_STARVE_S = 30.0  # how long a ready batch job may be, while the gate is open
+NEVER = float("inf")  # the deadline of a batch job
+JOBS = 64  # jobs per stage, in each lane
 INPUTS = 512  # chunks that wait for one job
 PREPARES = 64  # streams whose next prompt is noted; the oldest note is dropped, which costs time only
 
@@ -26,10 +33,14 @@ PREPARES = 64  # streams whose next prompt is noted; the oldest note is dropped,
 
 
 class Submitted(Struct, frozen=True, tag="submitted"):
-    """A new job. `due` is when its first output is wanted, in monotonic seconds."""
+    """A new job. `due` is when its first output is wanted, in monotonic seconds, or `NEVER`.
+
+    `routes` names, for ports of the stage, the data plane that carries what is given there for this job.
+    """
 
     job: Job
     due: float
+    routes: tuple[tuple[str, str], ...] = ()
 
 
 class Fed(Struct, frozen=True, tag="fed"):
@@ -49,6 +60,19 @@ class Paced(Struct, frozen=True, tag="paced"):
 
     fence: Fence
     plays_until: float
+
+
+class Stalled(Struct, frozen=True, tag="stalled"):
+    """The job gave more than those behind it can take; with `stalled` false it may go on."""
+
+    fence: Fence
+    stalled: bool
+
+
+class Gated(Struct, frozen=True, tag="gated"):
+    """Batch jobs begin no step while the gate is closed: somebody waits for the first sound of an answer."""
+
+    closed: bool
 
 
 class Prepared(Struct, frozen=True, tag="prepared"):
@@ -72,9 +96,17 @@ class Refused(Struct, frozen=True, tag="refused"):
 
 
 class StepDone(Struct, frozen=True, tag="step_done"):
-    """The running turn is over."""
+    """The running turn is over. Of what the jobs in `kept` gave more follows; they wait until it has gone out."""
 
     step: Step
+    kept: frozenset[Fence] = frozenset()
+
+
+class Put(Struct, frozen=True, tag="put"):
+    """Chunks that were kept, and jobs in `free` of which nothing is kept any more."""
+
+    chunks: tuple[Chunk, ...]
+    free: frozenset[Fence]
 
 
 class StepFailed(Struct, frozen=True, tag="step_failed"):
@@ -84,8 +116,8 @@ class StepFailed(Struct, frozen=True, tag="step_failed"):
     message: str
 
 
-Request = Submitted | Fed | Cancelled | Paced | Prepared | Forgotten
-Event = Request | Refused | StepDone | StepFailed
+Request = Submitted | Fed | Cancelled | Paced | Stalled | Gated | Prepared | Forgotten
+Event = Request | Refused | StepDone | StepFailed | Put
 
 
 # ---- what it asks for -----------------------------------------------------------------------------------------------
@@ -107,11 +139,20 @@ class Interrupt(Struct, frozen=True, tag="interrupt"):
     """Nobody waits for the running step any more: end it early."""
 
 
-Effect = Emit | Acknowledge | Interrupt
+class Discard(Struct, frozen=True, tag="discard"):
+    """A job or a chunk that nobody will see: what it refers to can be given back."""
+
+    unseen: Chunk | Job
+
+
+Effect = Emit | Acknowledge | Interrupt | Discard
 
 
 class Turn(Struct, frozen=True):
-    """What the stage does next, in the order of the fields. `ahead` asks for a step without jobs, for preparation."""
+    """What the stage does next, in the order of the fields. `ahead` asks for a step without jobs, for preparation.
+
+    `waits` are the seconds for which each job of `work` was ready.
+    """
 
     drops: tuple[Fence, ...] = ()
     forgets: tuple[str, ...] = ()
@@ -120,6 +161,7 @@ class Turn(Struct, frozen=True):
     work: tuple[Work, ...] = ()
     ahead: bool = False
     due: float = 0.0
+    waits: tuple[float, ...] = ()
 
 
 class Wait(Struct, frozen=True):
@@ -135,8 +177,11 @@ class _Live:
     job: Job
     due: float
     since: float
+    routes: tuple[tuple[str, str], ...] = ()
     admitted: bool = False
     idle: bool = False
+    stalled: bool = False
+    kept: bool = False
     plays_until: float | None = None
     next_seq: int = 0
     inputs: deque[Chunk] = field(default_factory=deque)
@@ -171,6 +216,7 @@ class StageScheduler:
         self._drops: list[Fence] = []
         self._forgets: list[str] = []
         self._prepares: dict[str, Prepare] = {}
+        self._gated = False
         self._ahead = False  # the stage has preparation left
         self._preparing = False  # the running turn is a step of preparation
 
@@ -178,11 +224,16 @@ class StageScheduler:
         """Whether somebody still waits for this job."""
         return fence in self._jobs
 
+    def route(self, fence: Fence, port: str) -> str | None:
+        """The data plane that carries what a live job gives on a port, if one does."""
+        live = self._jobs.get(fence)
+        return dict(live.routes).get(port) if live is not None else None
+
     def feed(self, event: Event, now: float) -> tuple[Effect, ...]:
         """Take in what happened; a fence that is not live is ignored. Returns what to do at once."""
         match event:
-            case Submitted(job, due):
-                return self._submit(job, due, now)
+            case Submitted():
+                return self._submit(event, now)
             case Fed(chunk):
                 return self._input(chunk, now)
             case Cancelled(fence):
@@ -190,6 +241,14 @@ class StageScheduler:
             case Paced(fence, plays_until):
                 if (live := self._jobs.get(fence)) is not None:
                     live.plays_until = plays_until
+                return ()
+            case Stalled(fence, stalled):
+                if (live := self._jobs.get(fence)) is not None:
+                    live.stalled = stalled
+                    live.since = max(live.since, now)
+                return ()
+            case Gated(closed):
+                self._gated = closed
                 return ()
             case Prepared(ahead):
                 self._prepares.pop(ahead.stream, None)
@@ -201,8 +260,10 @@ class StageScheduler:
                 return self._forget(stream)
             case Refused(fence, kind, message):
                 return self._fail(fence, kind, message)
-            case StepDone(step):
-                return self._done(step, now)
+            case StepDone(step, kept):
+                return self._done(step, kept, now)
+            case Put(chunks, free):
+                return self._put(chunks, free, now)
             case StepFailed(kind, message):
                 return self._broke(kind, message, now)
         assert_never(event)
@@ -218,7 +279,7 @@ class StageScheduler:
         chosen = sorted(ready, key=lambda live: self._urgency(live, now))[: self._batch]
         ahead = not self._jobs and (self._ahead or bool(self._prepares))
         if not (chosen or ahead or self._drops or self._forgets or self._prepares):
-            later = [at for live in self._jobs.values() if (at := self._ready_at(live)) != float("inf")]
+            later = [at for live in self._jobs.values() if (at := self._ready_at(live)) != NEVER]
             return Wait(min(later)) if later else None
         return self._begin(chosen, ahead, now)
 
@@ -231,6 +292,7 @@ class StageScheduler:
             work=tuple(Work(live.job.fence, tuple(live.inputs)) for live in chosen),
             ahead=ahead,
             due=min((self._wanted(live) for live in chosen), default=now + self._ahead_s),
+            waits=tuple(now - self._ready_at(live) for live in chosen),
         )
         for live in chosen:
             live.admitted = True
@@ -245,8 +307,8 @@ class StageScheduler:
 
     def _ready_at(self, live: _Live) -> float:
         """When a job can go on: at once, when its playout has come close enough, or not before an input."""
-        if live.idle and not live.inputs:
-            return float("inf")
+        if live.stalled or live.kept or (live.idle and not live.inputs) or (self._gated and live.due == NEVER):
+            return NEVER
         if live.plays_until is None:
             return live.since
         return max(live.since, live.plays_until - self._ahead_s)
@@ -256,27 +318,31 @@ class StageScheduler:
 
     def _urgency(self, live: _Live, now: float) -> tuple[int, float]:
         ready_at = self._ready_at(live)
-        if now - ready_at >= self._starve_s:
+        if now - ready_at >= (self._starve_s if live.due != NEVER else BATCH_STARVE_S):
             return 0, ready_at
+        if live.due == NEVER:
+            return 3, ready_at
         return (1 if live.plays_until is None else 2), self._wanted(live)
 
-    def _submit(self, job: Job, due: float, now: float) -> tuple[Effect, ...]:
+    def _submit(self, new: Submitted, now: float) -> tuple[Effect, ...]:
+        job = new.job
         fence = job.fence
         assert fence not in self._jobs, f"{fence} was submitted twice"
         assert fence not in self._leaving, f"{fence} was submitted again while it was cancelled"
-        if len(self._jobs) >= self._most_jobs:
-            message = f"the {self._role} has {len(self._jobs)} jobs, as many as it takes: try again later"
-            return (self._failed(fence, 0, "capacity", message),)
-        self._jobs[fence] = _Live(job, due, since=now)
+        # Each lane has its own places: however many batch jobs there are, a live one is let in.
+        if sum((live.due == NEVER) == (new.due == NEVER) for live in self._jobs.values()) >= self._most_jobs:
+            message = f"the {self._role} has {self._most_jobs} jobs, as many as it takes: try again later"
+            return self._failed(fence, 0, "capacity", message), Discard(job)
+        self._jobs[fence] = _Live(job, new.due, since=now, routes=new.routes)
         return ()
 
     def _input(self, chunk: Chunk, now: float) -> tuple[Effect, ...]:
         live = self._jobs.get(chunk.fence)
         if live is None:
-            return ()
+            return (Discard(chunk),)
         if len(live.inputs) >= self._most_inputs:
             message = f"{len(live.inputs)} inputs wait at the {self._role}, as many as it keeps for one job"
-            return self._fail(chunk.fence, "capacity", message)
+            return *self._fail(chunk.fence, "capacity", message), Discard(chunk)
         if live.idle and not live.inputs:
             live.since = now
         live.inputs.append(chunk)
@@ -287,15 +353,18 @@ class StageScheduler:
         live = self._jobs.pop(fence, None)
         if live is None:
             return ()
+        unseen = tuple(Discard(chunk) for chunk in live.inputs)
         if self._running is not None and fence in self._running:
             self._leaving[fence] = acknowledge
             if not self._interrupted and not any(other in self._jobs for other in self._running):
                 self._interrupted = True
-                return (Interrupt(),)
-            return ()
+                return Interrupt(), *unseen
+            return unseen
         if live.admitted:
             self._drops.append(fence)
-        return (Acknowledge(fence),) if acknowledge else ()
+        else:
+            unseen = Discard(live.job), *unseen
+        return (Acknowledge(fence), *unseen) if acknowledge else unseen
 
     def _fail(self, fence: Fence, kind: FailureKind, message: str) -> tuple[Effect, ...]:
         live = self._jobs.get(fence)
@@ -314,24 +383,37 @@ class StageScheduler:
         self._forgets.append(stream)
         return tuple(effects)
 
-    def _done(self, step: Step, now: float) -> tuple[Effect, ...]:
+    def _done(self, step: Step, kept: frozenset[Fence], now: float) -> tuple[Effect, ...]:
         running = self._over()
-        effects: list[Effect] = []
-        for chunk in step.chunks:
-            live = self._jobs.get(chunk.fence)
-            if live is None:  # late: nobody waits for it any more
-                continue
-            live.next_seq = chunk.seq + 1
-            effects.append(Emit(chunk))
-            if chunk.last:
-                del self._jobs[chunk.fence]
+        effects = [effect for chunk in step.chunks for effect in self._give(chunk)]
         for fence in running:
             if (live := self._jobs.get(fence)) is not None:
                 live.idle = fence in step.idle
+                live.kept = fence in kept
                 live.since = now
         if self._preparing:
             self._ahead = step.more
         return *effects, *self._settle()
+
+    def _put(self, chunks: tuple[Chunk, ...], free: frozenset[Fence], now: float) -> tuple[Effect, ...]:
+        effects = [effect for chunk in chunks for effect in self._give(chunk)]
+        for fence in free:
+            if (live := self._jobs.get(fence)) is not None:
+                live.kept = False
+                live.since = now
+        return tuple(effects)
+
+    def _give(self, chunk: Chunk) -> Iterator[Effect]:
+        live = self._jobs.get(chunk.fence)
+        if live is None:  # late: nobody waits for it any more
+            yield Discard(chunk)
+            return
+        live.next_seq = chunk.seq + 1
+        yield Emit(chunk)
+        if chunk.last:
+            del self._jobs[chunk.fence]
+            for unseen in live.inputs:
+                yield Discard(unseen)
 
     def _broke(self, kind: FailureKind, message: str, now: float) -> tuple[Effect, ...]:
         running = self._over()

@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs/structure.md").read_text()
 FOLDERS = ("transport", "pipeline", "models", "duplex_server")
@@ -31,11 +33,12 @@ def test_every_method_it_names_exists() -> None:
 
 
 def test_every_file_it_names_exists() -> None:
-    roots = (ROOT, ROOT / "duplex_server", ROOT / "duplex_server/realtime")
+    roots = (ROOT, ROOT / "pipeline", ROOT / "duplex_server", ROOT / "duplex_server/realtime")
     missing = {name for name in FILE.findall(PAGE) if not any((root / name).exists() for root in roots)}
     assert missing - {"family.py"} == set()
 
 
-def test_every_file_of_the_session_is_named() -> None:
-    files = {path.name for path in (ROOT / "duplex_server/realtime").glob("*.py")} - {"__init__.py"}
+@pytest.mark.parametrize("folder", ["duplex_server/realtime", "pipeline"])
+def test_every_file_of_the_session_and_the_pipeline_is_named(folder: str) -> None:
+    files = {path.name for path in (ROOT / folder).glob("*.py")} - {"__init__.py"}
     assert files - set(re.findall(r"\w+\.py", PAGE)) == set()

@@ -11,5 +11,5 @@ class StaleRef(PlaneError):
     """A reference (or a slot) names a generation that is over, or a payload that was opened before."""
 
 
-class PipeError(Exception):
-    """What arrived on a pipe can't be understood: another protocol version, a frame that is too long or cut off."""
+class ControlError(Exception):
+    """A control connection can't be had, or what comes over it can't be understood: another version, no message."""

@@ -6,11 +6,11 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType, TracebackType
-from typing import Literal, Self
+from typing import Literal
 
-from transport.base import Array, Full, Ref, Slot, Ticket
+from transport.base import Array, Bits, Full, Lease, Ref, Slot, Ticket
 from transport.errors import PlaneError, StaleRef
+from transport.layout import lay_out
 
 State = Literal["free", "reserved", "filled", "leased"]
 
@@ -21,44 +21,15 @@ class _Cell:
 
     generation: int = 0
     state: State = "free"
-    nbytes: int = 0
     arrays: dict[str, Array] = field(default_factory=dict)
-
-
-class InprocLease:
-    """The arrays of one put, read-only, until released; releasing twice is harmless."""
-
-    def __init__(self, plane: InprocPlane, ref: Ref, arrays: Mapping[str, Array]) -> None:
-        self._plane = plane
-        self._ref = ref
-        self._arrays: Mapping[str, Array] | None = MappingProxyType(dict(arrays))
-
-    @property
-    def arrays(self) -> Mapping[str, Array]:
-        """The arrays by name. Raises `PlaneError` after the release."""
-        if self._arrays is None:
-            raise PlaneError(f"the lease of {self._ref} was released: copy what must outlive it")
-        return self._arrays
-
-    def release(self) -> None:
-        if self._arrays is not None:
-            self._arrays = None
-            self._plane._return(self._ref.slot, self._ref.generation)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()
 
 
 class InprocPlane:
     """A data plane whose arena is references: `slots` credits, each for a payload of at most `slot_bytes` bytes.
 
-    The arrays that are put must not change afterwards; the receiver sees read-only views of them. Safe to use from
-    any number of threads. Raises `ValueError` for a plane without room.
+    Both sides in one object, see `Sender` and `Receiver`. The arrays that are put must not change afterwards; the
+    receiver sees read-only views of them, which stay good beyond the lease. Raises `ValueError` for a plane without
+    room.
     """
 
     def __init__(self, name: str, *, slots: int, slot_bytes: int) -> None:
@@ -77,10 +48,7 @@ class InprocPlane:
             return len(self._free)
 
     def reserve(self, nbytes: int, timeout_s: float) -> Slot | Full:
-        """A slot for a payload of `nbytes` bytes, or `Full` when no credit came back within `timeout_s` seconds.
-
-        Raises `PlaneError` for a payload that no slot of this plane can ever take.
-        """
+        """See `Sender.reserve`."""
         if not 0 <= nbytes <= self.slot_bytes:
             raise PlaneError(f"plane {self.name!r}: {nbytes} bytes asked, a slot takes 0 to {self.slot_bytes}")
         began = time.monotonic()
@@ -89,50 +57,48 @@ class InprocPlane:
                 return Full(waited_s=time.monotonic() - began)
             index = self._free.pop()
             cell = self._cells[index]
-            cell.state, cell.nbytes = "reserved", nbytes
+            cell.state = "reserved"
             return Slot(index, cell.generation, nbytes)
 
-    def put(self, slot: Slot, arrays: Mapping[str, Array]) -> Ticket:
-        """Fill a reserved slot. Raises `StaleRef` for a slot that isn't reserved, `PlaneError` for too much data."""
-        total = sum(a.nbytes for a in arrays.values())
+    def put(self, slot: Slot, arrays: Mapping[str, Array | Bits]) -> Ticket:
+        """See `Sender.put`. It is done at once."""
+        layout, sources, total = lay_out(arrays)
         if total > slot.nbytes:
             raise PlaneError(f"plane {self.name!r}: {total} bytes put into a slot reserved for {slot.nbytes}")
         views = {}
-        for name, array in arrays.items():
-            views[name] = array.view()
-            views[name].flags.writeable = False
+        for place, array in zip(layout, sources, strict=True):
+            views[place.name] = array.view()
+            views[place.name].flags.writeable = False
         with self._changed:
             cell = self._cell(slot.index, slot.generation, "reserved")
             cell.state, cell.arrays = "filled", views
-        return Ticket(Ref(self.name, slot.index, slot.generation))
+        return Ticket(Ref(self.name, slot.index, slot.generation, layout))
 
     def poll(self, ticket: Ticket) -> bool:
-        """True: a put within one process is there at once. Raises `StaleRef` when it was opened or taken back."""
+        """See `Sender.poll`."""
         with self._changed:
             self._cell(ticket.ref.slot, ticket.ref.generation, "filled")
             return True
 
-    def open(self, ref: Ref) -> InprocLease:
-        """Take what was put. Raises `StaleRef` when it was opened before, taken back, or never put."""
+    def open(self, ref: Ref) -> Lease:
+        """See `Receiver.open`. Raises `PlaneError` for the reference of another plane."""
         if ref.plane != self.name:
             raise PlaneError(f"{ref} was given to plane {self.name!r}: hand it to the plane it names")
         with self._changed:
             cell = self._cell(ref.slot, ref.generation, "filled")
             cell.state, arrays = "leased", cell.arrays
-            return InprocLease(self, ref, arrays)
+            return Lease(ref, arrays, self._released)
 
-    def withdraw(self, slot: Slot | Ref) -> bool:
-        """Take back a reservation or a put that nobody opened; false (and nothing happens) when it is too late."""
-        index = slot.index if isinstance(slot, Slot) else slot.slot
-        with self._changed:
-            cell = self._cells[index]
-            if cell.generation != slot.generation or cell.state not in ("reserved", "filled"):
-                return False
-        self._return(index, slot.generation)
-        return True
+    def withdraw(self, what: Slot | Ref) -> bool:
+        """See `Sender.withdraw`."""
+        return self._return(what.index if isinstance(what, Slot) else what.slot, what.generation, "reserved", "filled")
+
+    def _released(self, ref: Ref) -> None:
+        self._return(ref.slot, ref.generation, "leased")
 
     def _cell(self, index: int, generation: int, state: State) -> _Cell:
-        cell = self._cells[index]
+        """The slot that should be in this generation and state. Raises `StaleRef` when it isn't."""
+        cell = self._at(index)
         if cell.generation != generation or cell.state != state:
             raise StaleRef(
                 f"plane {self.name!r}: slot {index} generation {generation} should be {state}; "
@@ -140,12 +106,18 @@ class InprocPlane:
             )
         return cell
 
-    def _return(self, index: int, generation: int) -> None:
+    def _return(self, index: int, generation: int, *states: State) -> bool:
         with self._changed:
-            cell = self._cells[index]
-            if cell.generation != generation:
-                return
+            cell = self._at(index)
+            if cell.generation != generation or cell.state not in states:
+                return False
             cell.generation += 1
-            cell.state, cell.nbytes, cell.arrays = "free", 0, {}
+            cell.state, cell.arrays = "free", {}
             self._free.append(index)
             self._changed.notify()
+            return True
+
+    def _at(self, index: int) -> _Cell:
+        if not 0 <= index < len(self._cells):
+            raise PlaneError(f"plane {self.name!r} has no slot {index}, it has {len(self._cells)}")
+        return self._cells[index]

@@ -16,6 +16,7 @@ from duplex_server import auth
 from duplex_server.channels.websocket import WebSocketChannel
 from duplex_server.config import Config
 from duplex_server.errors import error_response
+from duplex_server.metrics import Losses, Refusal, SessionMetrics
 from duplex_server.realtime import wire
 from duplex_server.realtime.config import SessionConfig
 from duplex_server.realtime.driver import Driver
@@ -34,18 +35,29 @@ CLOSE_UNAUTHORIZED = 3000
 class Sessions:
     """The live sessions of the server; it lets no more in than there is room for."""
 
-    def __init__(self, config: Config, engine: Engine) -> None:
-        self._config, self._engine = config, engine
+    def __init__(self, config: Config, engine: Engine, metrics: SessionMetrics) -> None:
+        self._config, self._engine, self._metrics = config, engine, metrics
         self._live: set[str] = set()
         self._drivers: dict[str, Driver] = {}
-        self._stopping = False
+        self._past = Losses()  # of the sessions that are over
+        self.stopping = False
+
+    @property
+    def live(self) -> int:
+        """How many sessions are under way."""
+        return len(self._drivers)
+
+    @property
+    def losses(self) -> Losses:
+        """What was lost in all sessions so far."""
+        return sum(map(_losses, self._drivers.values()), self._past)
 
     def routes(self) -> list[WebSocketRoute]:
         return [WebSocketRoute(path, self.open) for path in PATHS]
 
     async def stop(self, within_s: float) -> None:
         """Take no more peers, and end those that are there: replies under way have so long to end."""
-        self._stopping = True
+        self.stopping = True
         async with asyncio.TaskGroup() as tasks:
             for driver in self._drivers.values():
                 tasks.create_task(driver.leave(within_s))
@@ -58,11 +70,11 @@ class Sessions:
         known = auth.allowed(key, self._config.server.api_keys)
         if not self._config.server.api_keys and auth.foreign(socket.headers):
             message = "A page of another host may use this server with a key only: set server.api_keys."
-            await socket.send_denial_response(error_response(HTTPStatus.FORBIDDEN, message, code="foreign_origin"))
+            await self._deny(socket, HTTPStatus.FORBIDDEN, "foreign_origin", message)
             return
         if not known and by_protocol is None:
             message = "Incorrect API key provided. Set Authorization: Bearer to one of the server's keys."
-            await socket.send_denial_response(error_response(HTTPStatus.UNAUTHORIZED, message, code="invalid_api_key"))
+            await self._deny(socket, HTTPStatus.UNAUTHORIZED, "invalid_api_key", message)
             return
         if known and (await self._not_served(socket) or await self._refused(socket)):
             return
@@ -78,22 +90,18 @@ class Sessions:
         """Kinds of session that are asked for by the address and can't be had here."""
         query = socket.query_params
         if call_id := query.get("call_id"):
-            denial = error_response(
-                HTTPStatus.NOT_FOUND,
-                f"There is no call {call_id!r} to attach to.",
-                code="call_not_found",
-                param="call_id",
-            )
+            message = f"There is no call {call_id!r} to attach to."
+            await self._deny(socket, HTTPStatus.NOT_FOUND, "call_not_found", message, param="call_id")
         elif (intent := query.get("intent", "conversation")) != "conversation":
             message = f"Sessions with intent={intent} are not served. Open one with a model, and leave intent out."
-            denial = error_response(HTTPStatus.BAD_REQUEST, message, code="unsupported_operation", param="intent")
+            await self._deny(socket, HTTPStatus.BAD_REQUEST, "unsupported_operation", message, param="intent")
         else:
             return False
-        await socket.send_denial_response(denial)
         return True
 
     async def _refused(self, socket: WebSocket) -> bool:
-        if self._stopping:
+        code: Refusal
+        if self.stopping:
             reason, code, retry_s = "The server is stopping.", "stopping", RETRY_FULL_S
         elif not self._engine.ready:
             reason, code, retry_s = "The models are not ready.", "not_ready", RETRY_LOADING_S
@@ -103,14 +111,27 @@ class Sessions:
         else:
             return False
         message = f"{reason} Try again in {retry_s} s."
-        denial = error_response(
-            HTTPStatus.SERVICE_UNAVAILABLE, message, code=code, headers={"Retry-After": str(retry_s)}
-        )
-        await socket.send_denial_response(denial)
+        await self._deny(socket, HTTPStatus.SERVICE_UNAVAILABLE, code, message, retry_s=retry_s)
         return True
+
+    async def _deny(
+        self,
+        socket: WebSocket,
+        status: HTTPStatus,
+        code: Refusal,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_s: int | None = None,
+    ) -> None:
+        """Refuse the handshake."""
+        self._metrics.refused(code)
+        headers = {"Retry-After": str(retry_s)} if retry_s is not None else None
+        await socket.send_denial_response(error_response(status, message, code=code, param=param, headers=headers))
 
     async def _turn_away(self, socket: WebSocket) -> None:
         """A browser can't read a refused handshake, so it is told by an event."""
+        self._metrics.refused("invalid_api_key")
         message = "Incorrect API key provided."
         body = wire.ErrorBody(
             type="invalid_request_error", code="invalid_api_key", message=message, param=None, event_id=None
@@ -126,7 +147,9 @@ class Sessions:
             self._engine,
             self._session_config(socket, stream),
             journal_dir=Path(journal_dir) if journal_dir else None,
+            watcher=self._metrics,
         )
+        self._metrics.begun()
         log.info("%s begins; %d live", stream, len(self._live))
         self._drivers[stream] = driver
         try:
@@ -136,6 +159,8 @@ class Sessions:
                 writer.cancel()
         finally:
             del self._drivers[stream]
+            self._past += _losses(driver)
+            self._metrics.ended(driver.ending)
         log.info("%s is over; %d stale chunks were dropped", stream, driver.stale_chunks)
 
     def _session_config(self, socket: WebSocket, stream: str) -> SessionConfig:
@@ -162,3 +187,7 @@ class Sessions:
             max_reply_tokens=defaults.max_reply_tokens,
             max_reply_s=defaults.max_reply_s,
         )
+
+
+def _losses(driver: Driver) -> Losses:
+    return Losses(driver.stale_chunks, driver.session.underruns, driver.dropped_turns, driver.dropped_samples)

@@ -9,6 +9,7 @@ client. When a response is created for exactly what it was made of, it is that r
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -18,13 +19,14 @@ import msgspec
 from duplex_server.realtime import wire
 from duplex_server.realtime.config import SessionConfig
 from duplex_server.realtime.conversation import Conversation, Entry
+from duplex_server.realtime.echo import AT_ONCE_S, ECHO_AFTER_S, Said
 from duplex_server.realtime.effects import Cancel, ClearAudio, Effect, Pace, Send
 from duplex_server.realtime.generation import Generation
 from duplex_server.realtime.inputs import Spoke
 from duplex_server.realtime.items import failure_code
 from duplex_server.realtime.live import LiveReply
 from duplex_server.realtime.orders import Order
-from duplex_server.realtime.playout import Playout
+from duplex_server.realtime.playout import ECHO_S, Playout
 from duplex_server.realtime.response import Response
 from duplex_server.realtime.schema import INPUT_RATE_HZ, CancelReason, ErrorDetail, ResponseStatus, StatusDetails
 from duplex_server.realtime.wire import AnyServerEvent
@@ -34,17 +36,18 @@ RATE_LIMIT = 1_000_000
 """This server has no rate limits; clients expect the numbers all the same."""
 MUCH = INPUT_RATE_HZ
 """A reply that had less than this left to be heard is as good as heard."""
+SPOKEN = 8
+"""So many replies that have fallen silent are remembered: their echo may still be on its way."""
 HOLD_S = 60.0
 """A tentative reply is paced as if its first sound ended this much later: no more is made until it is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What an interruption cut: if the newest reply was unheard, if much was lost, and what was being said."""
+    """What an interruption cut: if the newest reply was unheard, and if much was lost."""
 
     unheard: bool
     lost: bool
-    said: str
 
 
 class Answers:
@@ -64,7 +67,9 @@ class Answers:
         self._live: dict[Reply, LiveReply] = {}
         self._tentative: LiveReply | None = None
         self._playing: list[LiveReply] = []  # generated and sent; still to be heard, or just over
+        self._silent: deque[LiveReply] = deque(maxlen=SPOKEN)
         self.has_spoken = False
+        self.underruns = 0  # times the far side ran dry in the middle of a reply
 
     # ---- what is there --------------------------------------------------------------------------------------------
 
@@ -78,8 +83,16 @@ class Answers:
         live = self._default()
         return live.response.id if live else None
 
+    def running(self, response_id: str | None) -> LiveReply | None:
+        """A response under way, by default the conversation's."""
+        if response_id is None:
+            return self._default()
+        return next((live for live in self._live.values() if live.response.id == response_id), None)
+
     def deadline(self) -> float | None:
         """When `advance` has something to send."""
+        if not self._live:
+            return None
         times = [at for live in self._live.values() if (at := live.playout.deadline()) is not None]
         return min(times, default=None)
 
@@ -87,9 +100,20 @@ class Answers:
         """True while what a microphone hears may be us: a reply sounds, has a gap, or has only just ended."""
         return bool(self._audible(now))
 
-    def said(self, now: float) -> str:
-        """The words that a microphone may hear of us now."""
-        return " ".join(live.sounding(now) for live in self._audible(now))
+    def said(self, began: float, now: float, *, wary: bool) -> Said:
+        """What a microphone may have heard of us in a stretch of speech that began at a time and has lasted until now.
+
+        `wary` takes one that began when we had just fallen silent for one over our words.
+        """
+        active = self._default()
+        spoken = [*self._silent, *self._playing, *([active] if active is not None and active.playout.sent else [])]
+        words, at_once = (
+            " ".join(filter(None, (live.sounded(began - back_s, now) for live in spoken)))
+            for back_s in (ECHO_AFTER_S, AT_ONCE_S)
+        )
+        from_then = began - (ECHO_S if wary else 0.0)
+        over = active in spoken or any(live.sounds_until > from_then for live in spoken)
+        return Said(words, at_once, over)
 
     def _audible(self, now: float) -> list[LiveReply]:
         heard = [live for live in self._playing if live.playout.lingers(now)]
@@ -203,10 +227,13 @@ class Answers:
         """Send what may be sent by now, and end what is complete."""
         for live in list(self._live.values()):
             if live.failure is None:
+                before = live.playout.underruns
                 self._out += live.release(now, self._new_id)
+                self.underruns += live.playout.underruns - before
                 self.has_spoken |= live.playout.sent > 0
             if live.over:
                 self._finish(live)
+        self._silent += [live for live in self._playing if not live.playout.lingers(now)]
         self._playing = [live for live in self._playing if live.playout.lingers(now)]
 
     def played(self, reply: Reply, samples: int) -> None:
@@ -238,10 +265,7 @@ class Answers:
 
     def cancel(self, response_id: str | None, reason: CancelReason, now: float) -> bool:
         """Cancel a response, by default the conversation's. False when there is none such."""
-        if response_id is None:
-            live = self._default()
-        else:
-            live = next((one for one in self._live.values() if one.response.id == response_id), None)
+        live = self.running(response_id)
         if live is None:
             return False
         self._cancel(live, reason, now)
@@ -249,11 +273,11 @@ class Answers:
 
     def interrupt(self, now: float) -> Cut | None:
         """The user speaks over us: fall silent. Gives what was cut, if anything was."""
-        said = self.said(now)
         playing = [live for live in self._playing if live.playout.playing(now)]
         lost = any(live.playout.sent - live.playout.heard(now) >= MUCH for live in playing)
         active = self._default()
         newest = active or next(reversed(playing), None)
+        self._silent += self._playing
         self._playing = []
         if newest is None:
             return None
@@ -262,7 +286,7 @@ class Answers:
             self._cut(live, now)
         if active is not None:
             self._cancel(active, "turn_detected", now)
-        return Cut(unheard, lost or active is not None, said)
+        return Cut(unheard, lost or active is not None)
 
     def abandon(self) -> None:
         """The peer is gone: stop all work, say nothing."""
@@ -271,15 +295,18 @@ class Answers:
             self._out.append(Cancel(reply))
         self._live.clear()
         self._playing.clear()
+        self._silent.clear()
 
     def _cancel(self, live: LiveReply, reason: CancelReason, now: float) -> None:
         self._cut(live, now)
+        self._silent.append(live)
         self._end(live, "cancelled", StatusDetails(type="cancelled", reason=reason))
 
     def _cut(self, live: LiveReply, now: float) -> None:
         """Fall silent first, stop the work next; the model is told only what was heard."""
         heard = live.playout.heard(now)
         live.playout.silence()
+        live.silent_at = now
         self._out.append(ClearAudio(live.generation.reply))
         if live.generation.reply in self._live:
             self._out.append(Cancel(live.generation.reply))

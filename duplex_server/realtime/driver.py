@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import binascii
 import logging
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import assert_never
-
-import numpy as np
+from typing import Literal, assert_never
 
 from duplex_server.channels.base import Channel, SlowPeer
 from duplex_server.observe import Spoken
-from duplex_server.realtime import wire
 from duplex_server.realtime.config import SessionConfig
 from duplex_server.realtime.ears import Ears
 from duplex_server.realtime.effects import (
@@ -28,41 +23,43 @@ from duplex_server.realtime.effects import (
     Recognize,
     Send,
 )
-from duplex_server.realtime.inputs import AudioIn, Event, Input, Opened, PeerLost, Produced, Rejected, Spoke, Tick
+from duplex_server.realtime.input_buffer import DropReason
+from duplex_server.realtime.inputs import AudioIn, Input, Opened, PeerLost, Produced, Spoke, Tick
+from duplex_server.realtime.intake import Intake
 from duplex_server.realtime.journal import Journal
+from duplex_server.realtime.milestones import FirstAudio, Milestones, Unwatched, Watcher
 from duplex_server.realtime.mouth import Mouth
 from duplex_server.realtime.samples import Pcm, Samples
 from duplex_server.realtime.schema import INPUT_RATE_HZ
 from duplex_server.realtime.session import Session
-from duplex_server.realtime.timing import TurnClock
-from duplex_server.realtime.wire import Append, Fault
+from duplex_server.realtime.timing import Split, TurnClock
 from pipeline import chunk as chunks
 from pipeline.chunk import Chunk, Reply
 from pipeline.engine import Engine
 
 log = logging.getLogger(__name__)
 
-SLICE_MS = 100
-"""Input is taken in such pieces, with a turn of the event loop between them, however large a frame is."""
-_SLICE_BYTES = 2 * SLICE_MS * INPUT_RATE_HZ // 1000
-_SLICE_BASE64 = 16 * 1024  # characters; a multiple of four
-BIG_FRAME_BYTES = 64 * 1024
-"""Frames beyond this are parsed off the event loop."""
 CHUNKS = 4096
 """Chunks of the stages that may wait for the session; pacing keeps them far below."""
-PASSES = 2
-"""Turns of a session that may wait for their words. A client that sends faster than anybody speaks waits for them, so
-that it can't keep the recognizer from the others."""
 LEAVE_LOOK_S = 0.05
 """How often a session that is to end is looked at."""
 CLOSE_SLOW, CLOSE_BUG, CLOSE_STOPPING = 1008, 1011, 1012
+
+Ending = Literal["peer_left", "expired", "slow_peer", "bug", "server_stopped"]
+"""Why a session is over."""
 
 
 class Driver:
     """The shell of one session. Everything here runs on the event loop; `feed` never waits, so there are no locks."""
 
     def __init__(
-        self, channel: Channel, engine: Engine, config: SessionConfig, *, journal_dir: Path | None = None
+        self,
+        channel: Channel,
+        engine: Engine,
+        config: SessionConfig,
+        *,
+        journal_dir: Path | None = None,
+        watcher: Watcher | None = None,
     ) -> None:
         self.session = Session(config)
         self.journal = Journal(config)
@@ -71,14 +68,26 @@ class Driver:
         self._loop = asyncio.get_running_loop()
         self._chunks: asyncio.Queue[Chunk] = asyncio.Queue(CHUNKS)
         self._heard = Samples()
-        self._spare = b""  # half a sample
         self._ears: Ears | None = None
         self._mouth = Mouth()
-        self._fed = asyncio.Event()
-        self._recognized = asyncio.Event()
-        self._clock = TurnClock()
+        self._due = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._clock, self._milestones = TurnClock(), Milestones()
+        self._watcher = watcher or Unwatched()
         self._tasks = asyncio.TaskGroup()
+        self._intake = Intake(config.stream, channel, self.session, self._feed, self._listen, self._loop.time)
         self.stale_chunks = 0
+        self.ending: Ending = "peer_left"
+
+    @property
+    def dropped_turns(self) -> int:
+        """Turns whose words were given up, because the recognizer is slower than real time."""
+        return self.session.dropped_turns
+
+    @property
+    def dropped_samples(self) -> dict[DropReason, int]:
+        """Input samples at 24 kHz that were lost to the conversation, by reason."""
+        return self.session.input.dropped
 
     async def run(self) -> None:
         """Hold the session until its peer leaves or it ends; nothing of it is left afterwards."""
@@ -86,13 +95,16 @@ class Driver:
         try:
             await self._hold()
         except* SlowPeer as group:
+            self.ending = "slow_peer"
             log.warning("%s: %s", self._config.stream, group.exceptions[0])
             await self._channel.close(CLOSE_SLOW, "too slow to read")
         except* Exception:  # the root of the session's tasks: a bug ends this session and no other
+            self.ending = "bug"
             log.exception("%s: the session ends by a bug in the server", self._config.stream)
             self._dump_journal()
             await self._channel.close(CLOSE_BUG, "internal error")
         finally:
+            self._set_alarm(None)
             self._engine.close(self._config.stream)
 
     async def leave(self, within_s: float) -> None:
@@ -103,13 +115,14 @@ class Driver:
                     await asyncio.sleep(LEAVE_LOOK_S)
         except TimeoutError:
             log.info("%s: its reply is cut, the server stops", self._config.stream)
+        self.ending = "server_stopped"
         await self._channel.close(CLOSE_STOPPING, "the server is stopping")
 
     async def _hold(self) -> None:
         async with self._tasks as tasks:
-            others = [tasks.create_task(self._take_chunks()), tasks.create_task(self._tick())]
+            others = [tasks.create_task(task) for task in (self._take_chunks(), self._tick(), self._intake.take())]
             self._feed(Opened())
-            await self._receive()
+            await self._intake.read()
             self._feed(PeerLost())
             for task in others:
                 task.cancel()
@@ -124,66 +137,13 @@ class Driver:
 
     # ---- in -------------------------------------------------------------------------------------------------------
 
-    async def _receive(self) -> None:
-        while (frame := await self._channel.receive()) is not None:
-            event = await self._decode(frame)
-            match event:
-                case Fault():
-                    self._feed(Rejected(event))
-                case Append():
-                    await self._append(event)
-                case _:
-                    self._feed(Event(event))
-
-    async def _decode(self, frame: str | bytes) -> wire.AnyClientEvent | Fault:
-        if len(frame) > BIG_FRAME_BYTES:
-            return await asyncio.to_thread(wire.decode, frame)
-        return wire.decode(frame)
-
-    async def _append(self, event: Append) -> None:
-        sound = await self._sound(event)
-        if isinstance(sound, Fault):
-            self._feed(Rejected(sound))
-            return
-        async for pcm in self._slices(sound):
-            while self.session.passes_waiting >= PASSES:
-                self._recognized.clear()
-                await self._recognized.wait()
-            self._listen(pcm)
-
-    async def _sound(self, event: Append) -> bytes | Fault:
-        sound = bytearray()
-        text = event.audio
-        try:
-            for start in range(0, len(text), _SLICE_BASE64):
-                if start:
-                    await asyncio.sleep(0)
-                sound += binascii.a2b_base64(text[start : start + _SLICE_BASE64], strict_mode=True)
-        except ValueError as error:  # binascii.Error, or characters that are not ASCII
-            return Fault(
-                code="invalid_value",
-                message=f"Expected base64 with padding: {error}. Nothing of it was appended.",
-                param="audio",
-                event_id=event.event_id,
-            )
-        return bytes(sound)
-
-    async def _slices(self, sound: bytes) -> AsyncIterator[Pcm]:
-        """Whole samples; an odd byte waits for the next append."""
-        sound = self._spare + sound
-        whole = len(sound) - len(sound) % 2
-        self._spare = sound[whole:]
-        for start in range(0, whole, _SLICE_BYTES):
-            if start:
-                await asyncio.sleep(0)
-            yield np.frombuffer(sound[start : min(start + _SLICE_BYTES, whole)], "<i2")
-
-    def _listen(self, pcm: Pcm) -> None:
+    def _listen(self, pcm: Pcm, late: bool) -> None:
         """Keep the sound, tell the session, and let the detector speak before anything else is fed."""
         at_sample = self._heard.end
+        self._heard.let_go(self.session.input_floor)
         self._heard.append(pcm)
-        self._feed(AudioIn(at_sample, len(pcm)))
-        if not self.session.detects:
+        self._feed(AudioIn(at_sample, len(pcm), late))
+        if late or not self.session.detects:
             self._ears = None
             return
         if self._ears is None:
@@ -201,7 +161,7 @@ class Driver:
             else:
                 self._take_chunk(chunk)
             if chunk.role == "recognizer":
-                self._recognized.set()
+                self._intake.recognized()
 
     def _hear_talker(self, chunk: Chunk, audio: chunks.Audio) -> None:
         assert isinstance(chunk.fence, Reply)
@@ -219,14 +179,21 @@ class Driver:
 
     async def _tick(self) -> None:
         while True:
-            self._fed.clear()
-            deadline = self.session.deadline()
-            wait_s = None if deadline is None else max(0.0, deadline - self._loop.time())
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._fed.wait()
-            except TimeoutError:
-                self._feed(Tick())
+            await self._due.wait()
+            self._due.clear()
+            self._feed(Tick())
+
+    def _set_alarm(self, deadline: float | None) -> None:
+        """Let the next tick come at a deadline; most inputs leave it where it is."""
+        if self._alarm is not None:
+            if self._alarm.when() == deadline:
+                return
+            self._alarm.cancel()
+        self._alarm = None if deadline is None else self._loop.call_at(deadline, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._due.set()
 
     # ---- out ------------------------------------------------------------------------------------------------------
 
@@ -234,13 +201,22 @@ class Driver:
         now = self._loop.time()
         effects = self.session.feed(given, now)
         self.journal.note(now, given, effects)
-        if (split := self._clock.note(now, given, effects)) is not None:
-            log.info("%s answers: %s", self._config.stream, split)
+        split = self._clock.note(now, given, effects)
         for effect in effects:
             self._carry_out(effect)
-        self._heard.let_go(self.session.input_floor)
-        self._mouth.keep(self.session.wants)
-        self._fed.set()
+        if effects:
+            self._tell(given, effects, split)
+            self._mouth.keep(self.session.wants)  # no reply is over without an effect
+        self._set_alarm(self.session.deadline())
+
+    def _tell(self, given: Input, effects: tuple[Effect, ...], split: Split | None) -> None:
+        """Count and log what has been carried out by now."""
+        reached = self._milestones.note(self._loop.time(), given, effects, self.session.speech_began)
+        for one in reached:
+            self._watcher.reached(one)
+        if split is not None:
+            turn_id = next((one.turn_id for one in reached if isinstance(one, FirstAudio)), "an old turn")
+            log.info("%s answers: %s (%s)", self._config.stream, split, turn_id)
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
@@ -270,6 +246,7 @@ class Driver:
             case Pace(reply=reply, plays_until=plays_until):
                 self._engine.pace(reply, plays_until)
             case Close(code=code, reason=reason):
+                self.ending = "expired"  # the only end that a session asks for
                 self._tasks.create_task(self._channel.close(code, reason))
             case _:
                 assert_never(effect)

@@ -19,15 +19,16 @@ class Ears:
         self._stream = detector.open()
         self._resampler = Resampler(INPUT_RATE_HZ, detector.rate_hz)
         self._framer = Framer(detector.frame_samples)
-        self._start = start_sample
+        self._start = self._upto = start_sample
         self._frames = 0
 
     def hear(self, pcm: Pcm) -> Iterator[Voice]:
         """The frames that `pcm` (int16 at 24 kHz) completes; each costs one run of the detector when it is taken."""
         for frame in self._framer.push(self._resampler.push(pcm)):
             probability = self._stream.probability(frame)
-            from_sample, self._frames = self._position(), self._frames + 1
-            yield Voice(from_sample, self._position(), round(probability, 4))
+            self._frames += 1
+            from_sample, self._upto = self._upto, self._position()
+            yield Voice(from_sample, self._upto, round(probability, 4))
 
     def _position(self) -> int:
         samples = self._frames * self._detector.frame_samples

@@ -9,6 +9,7 @@ more than its newest part. A pass that was overtaken is cancelled, and its late 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 
 from duplex_server.realtime.effects import Cancel, Effect, Recognize
 from duplex_server.realtime.growing import GrowingText
@@ -17,6 +18,9 @@ from duplex_server.realtime.schema import INPUT_RATE_HZ, Transcription
 from duplex_server.realtime.turns import QUIET_MS
 from pipeline.chunk import Chunk, Failed, Segment, Transcript
 
+PASSES = 2
+"""Turns that may wait for their words: one that is being heard, and the newest."""
+GIVEN_UP = Failed("overloaded", "Speech comes faster than it is recognized here: the words of this turn were given up.")
 PARTIAL_EVERY = INPUT_RATE_HZ
 """New samples between partial passes: a second."""
 CHECK_EVERY = INPUT_RATE_HZ * 6 // 10
@@ -91,6 +95,11 @@ class Hearing:
         """The items whose transcripts are still to come."""
         return {stretch.item[0] for stretch in self._committed.values() if stretch.item}
 
+    @property
+    def waiting_samples(self) -> int:
+        """How long all of them are."""
+        return sum(stretch.item[1] for stretch in self._committed.values() if stretch.item)
+
     def wants(self, fence: Segment) -> bool:
         return fence in self._committed or (self._open is not None and self._open.fence == fence)
 
@@ -111,7 +120,8 @@ class Hearing:
         stretch = self._open
         if stretch is None or (stretch.fence is not None and stretch.result is None):
             return
-        if not (stretch.partials or stretch.in_doubt):
+        # While a turn waits for its words, no pass is spent on words that will be heard again.
+        if not (stretch.in_doubt or (stretch.partials and not self._committed)):
             return
         every = CHECK_EVERY if stretch.in_doubt else PARTIAL_EVERY
         heard_upto = stretch.fence.upto_sample if stretch.fence else max(span.start, stretch.from_sample)
@@ -156,6 +166,21 @@ class Hearing:
         assert stretch.fence is not None
         self._committed[stretch.fence] = stretch
         return self._settle(stretch.fence)
+
+    def give_up(self) -> Heard | None:
+        """When more turns wait than may: gives the one that is let go.
+
+        It is neither the oldest, whose pass is under way and would be wasted, nor the newest, which an answer is due
+        to. So under a load that lasts a turn is heard whenever one can be, and none long after it was said.
+        """
+        if len(self._committed) <= PASSES:
+            return None
+        fence, stretch = next(islice(self._committed.items(), 1, None))
+        del self._committed[fence]
+        self._out.append(Cancel(fence))
+        assert stretch.item is not None
+        item_id, samples, announce = stretch.item
+        return Heard(item_id, samples, "", GIVEN_UP, announce)
 
     def take(self, chunk: Chunk) -> Heard | Guess | Partial | None:
         """A recognizer's result came; gives what it settles, or what it tells of an open stretch."""

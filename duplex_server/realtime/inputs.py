@@ -29,10 +29,11 @@ class Rejected(_Input, frozen=True, tag="rejected"):
 
 
 class AudioIn(_Input, frozen=True, tag="audio_in"):
-    """`samples` samples arrived, the first of them at `at_sample`."""
+    """`samples` samples arrived, the first of them at `at_sample`; `late` ones no detector listens to."""
 
     at_sample: int
     samples: int
+    late: bool = False
 
 
 class Voice(_Input, frozen=True, tag="voice"):

@@ -137,6 +137,19 @@ def transcription_end(heard: Heard, event_id: str) -> AnyServerEvent:
     )
 
 
+def words_given_up(heard: Heard, event_id: str) -> AnyServerEvent:
+    """What a client is told about a turn without its words, when it has not asked for transcripts."""
+    assert heard.failure is not None
+    body = wire.ErrorBody(
+        type="server_error",
+        code=failure_code(heard.failure),
+        message=f"{heard.item_id}: {heard.failure.message}",
+        param=None,
+        event_id=None,
+    )
+    return wire.Error(event_id=event_id, error=body)
+
+
 def failure_code(failed: Failed) -> str:
     """A stage's failure as the protocol names it."""
     return FAILURE_CODES.get(failed.kind, failed.kind)

@@ -9,10 +9,10 @@ from duplex_server.realtime import history, items, wire
 from duplex_server.realtime.answers import Answers
 from duplex_server.realtime.config import SessionConfig
 from duplex_server.realtime.conversation import Conversation, spoken_entry, to_part
-from duplex_server.realtime.echo import Doubt, echoes
+from duplex_server.realtime.echo import Doubt, Said, Whose, echoes, whose
 from duplex_server.realtime.effects import Effect, Send
-from duplex_server.realtime.hearing import Guess, Heard, Hearing, Partial
-from duplex_server.realtime.input_buffer import InputBuffer, Span
+from duplex_server.realtime.hearing import GIVEN_UP, Guess, Heard, Hearing, Partial
+from duplex_server.realtime.input_buffer import InputBuffer, Span, UnheardReason
 from duplex_server.realtime.inputs import AudioIn, Voice
 from duplex_server.realtime.orders import Order, prepare, take_order
 from duplex_server.realtime.schema import INPUT_RATE_HZ, Message, ResponseParams, Session
@@ -31,6 +31,7 @@ class _Turn:
 
     item_id: str
     start: int
+    began: float | None = None  # when its first sound came, if a detector heard it
     paused: bool = False
     told: bool = False
     words: str | None = None  # all of them, while it is paused and they are known
@@ -60,12 +61,13 @@ class Listening:
         self._turns = policy(settings.audio.input.turn_detection)
         self._turn: _Turn | None = None
         self._doubt = Doubt(config.echo_guard)
-        self._over: dict[str, str] = {}  # item: what of ours it spoke over
+        self._over: dict[str, Said] = {}  # item: what of ours may have been heard in it
         self._committed_by_turn = 0  # input position up to which turn detection has committed
-        self._due: set[str] = set()  # the committed items that an automatic answer is due to
+        self._due: dict[str, Failed | None] = {}  # committed items to be answered; why the words of one are not known
         self._owed = False  # an answer was cut, and is due again if no words follow
-        self._unheard: Failed | None = None  # why the words that an answer is due to are not known
         self._overflowing = False
+        self.speech_began = 0.0  # when the newest onset came in
+        self.dropped_turns = 0  # turns whose words were given up, because too many waited
 
     # ---- what the session asks ------------------------------------------------------------------------------------
 
@@ -78,15 +80,23 @@ class Listening:
         return self._hearing.waiting
 
     @property
+    def waiting_samples(self) -> int:
+        """How many samples those items have."""
+        return self._hearing.waiting_samples
+
+    @property
     def answer_due(self) -> bool:
         """True when an answer is due, nobody speaks and every word is known."""
         return (bool(self._due) or self._owed) and self._turn is None and not self._hearing.waiting
 
     def answered(self) -> Failed | None:
-        """A response of the conversation is created: nothing is due any more. Gives why it can't be made, if so."""
+        """A response of the conversation is created: nothing is due any more. Gives why it can't be made, if so.
+
+        It can't when the newest words are not known; those before them may be missing.
+        """
+        unheard = next(reversed(self._due.values()), None)
         self._due.clear()
         self._owed = False
-        unheard, self._unheard = self._unheard, None
         return unheard
 
     def configure(self, settings: Session) -> None:
@@ -111,6 +121,9 @@ class Listening:
         """Sound arrived; gives the fault of a client that never commits it."""
         assert audio.at_sample == self.input.appended, (audio, self.input.appended)
         self.input.append(audio.samples)
+        if audio.late and self._turn is None:
+            self.input.discard(audio.at_sample, "silence")
+            self.input.discard(self.input.appended, "late")
         floor = self.input.appended - MAX_PENDING_S * INPUT_RATE_HZ
         overflows, told = self.input.start < floor, self._overflowing
         self.input.discard(floor, "overflow")
@@ -156,11 +169,13 @@ class Listening:
     def _commit(self, turn: _Turn, upto_sample: int, now: float, *, paused: bool, answer: bool) -> None:
         span = self.input.commit(upto_sample)
         self._turn = None
+        if (said := self._said(turn, now)) is not None:
+            self._over[turn.item_id] = said
         previous = self._conversation.last_id
         self._send(wire.Committed(event_id=self._new_id("event"), item_id=turn.item_id, previous_item_id=previous))
         self._send(*history.add(self._conversation, spoken_entry(turn.item_id, span), None, self._new_id))
         if answer:
-            self._due.add(turn.item_id)
+            self._due[turn.item_id] = None
         else:
             self._owed = False
             self._answers.discard()
@@ -168,6 +183,8 @@ class Listening:
         heard = self._hearing.commit(turn.item_id, span, settings, paused=paused)
         if heard is not None:
             self._on_heard(heard, now)
+        elif (given_up := self._hearing.give_up()) is not None:
+            self._give_up(given_up, now)
 
     # ---- turns ----------------------------------------------------------------------------------------------------
 
@@ -177,6 +194,7 @@ class Listening:
         event, turn = self._turns.observe(voice), self._turn
         match event:
             case Started(onset_sample=onset):
+                self.speech_began = now - (voice.upto_sample - onset) / INPUT_RATE_HZ
                 self._on_onset(onset, now)
             case Paused(at_sample=at) if turn is not None:
                 turn.paused = True
@@ -197,7 +215,8 @@ class Listening:
     def _on_onset(self, onset_sample: int, now: float) -> None:
         start = max(onset_sample - prefix_samples(self._settings.audio.input.turn_detection), self.input.start)
         self.input.discard(start, "silence")
-        turn = self._turn = _Turn(self._new_id("item"), start)
+        began = now - (self.input.appended - onset_sample) / INPUT_RATE_HZ
+        turn = self._turn = _Turn(self._new_id("item"), start, began)
         in_doubt = self._doubt.holds(now) and self._answers.audible(now)
         self._hearing.start(self._settings.audio.input.transcription, in_doubt=in_doubt)
         if not in_doubt:
@@ -226,7 +245,6 @@ class Listening:
         at = len(self._out)
         cut = self._answers.interrupt(now) if detection is not None and detection.interrupt_response else None
         if cut is not None:
-            self._over[turn.item_id] = cut.said
             self._owed |= cut.unheard or (cut.lost and self._config.answer_on)
         # Silence and cancels come first, and what the peer is told of them after the event that explains it.
         told = next((i for i in range(at, len(self._out)) if isinstance(self._out[i], Send)), len(self._out))
@@ -255,15 +273,35 @@ class Listening:
                 if isinstance(result, Guess):
                     turn.words = text
                 if not turn.told and text:
-                    if echoes(text, self._answers.said(now)):
-                        self._dismiss(now, by_words=True)
-                        return
-                    self._tell(turn, now)
+                    match self._whose(turn, result, now):
+                        case "ours":
+                            self._dismiss(now, by_words=True)
+                            return
+                        case "theirs":
+                            self._tell(turn, now)
                 if isinstance(result, Partial):
                     turn.growth += result.growth
                     self._tell_growth(turn)
-                elif text and self._may_speculate(turn):
+                elif text and self._may_speculate(turn) and not self._is_echo(turn, text, now):
                     self._speculate(turn, text)
+
+    def _said(self, turn: _Turn, now: float) -> Said | None:
+        """What of ours may be heard in a turn, if anything."""
+        if turn.began is None or not self._config.echo_guard:
+            return None
+        said = self._answers.said(turn.began, now, wary=self._doubt.holds(now))
+        return said if said.words else None
+
+    def _is_echo(self, turn: _Turn, text: str, now: float) -> bool:
+        said = self._said(turn, now)
+        return said is not None and echoes(text, said)
+
+    def _whose(self, turn: _Turn, result: Guess | Partial, now: float) -> Whose:
+        """Whose voice it is; only what may go on leaves it open."""
+        if isinstance(result, Guess):
+            return "ours" if self._is_echo(turn, result.text, now) else "theirs"
+        said = self._said(turn, now)
+        return whose(result.text, said) if said is not None else "theirs"
 
     def _tell_growth(self, turn: _Turn) -> None:
         if turn.told and turn.growth:
@@ -286,6 +324,7 @@ class Listening:
         self._answers.speculate(order, part)
 
     def _on_heard(self, heard: Heard, now: float) -> None:
+        self.input.settle(heard.samples, _unheard(heard.failure))
         entry = self._conversation.get(heard.item_id)
         said = self._over.pop(heard.item_id, None)
         if entry is not None and isinstance(entry.item, Message) and heard.failure is None:
@@ -294,21 +333,34 @@ class Listening:
             if heard.growth:
                 self._send(items.transcription_delta(heard.item_id, heard.growth, self._new_id("event")))
             self._send(items.transcription_end(heard, self._new_id("event")))
-        echo = said is not None and self._config.echo_guard and echoes(heard.text, said)
+        echo = said is not None and echoes(heard.text, said)
         if heard.failure is None and (echo or not heard.text):
-            if said is not None:
+            if echo or (said is not None and said.over):
                 self._doubt.fooled(now, by_words=echo)
             if entry is not None:
                 entry.ours = echo
             if echo or not self._config.answer_empty:
-                self._due.discard(heard.item_id)
+                self._due.pop(heard.item_id, None)
                 self._answers.discard()  # an answer may have been begun on what was taken for the user's words
-        if heard.failure is not None and heard.item_id in self._due:
-            self._unheard = heard.failure
+        if heard.item_id in self._due:
+            self._due[heard.item_id] = heard.failure
         self._answers.resolve(heard.item_id, heard.failure, now)
+
+    def _give_up(self, heard: Heard, now: float) -> None:
+        """Too many turns wait for their words; this one will not get any, and the client learns of it."""
+        self.dropped_turns += 1
+        self._on_heard(heard, now)
+        if not heard.announce:
+            self._send(items.words_given_up(heard, self._new_id("event")))
 
     def _send(self, *events: AnyServerEvent) -> None:
         self._out.extend(map(Send, events))
+
+
+def _unheard(failure: Failed | None) -> UnheardReason | None:
+    if failure is None:
+        return None
+    return "overloaded" if failure == GIVEN_UP else "failed"
 
 
 def _ms(samples: int) -> int:

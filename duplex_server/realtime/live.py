@@ -31,6 +31,7 @@ class LiveReply:
     audio_in_samples: int = 0
     item_id: str | None = None
     said: str = ""  # the captions that were sent
+    silent_at: float | None = None  # when it was cut
     _written: list[str] = field(default_factory=list)  # what is read, not heard, and was not told yet
     _calls: dict[str, CallDelta] = field(default_factory=dict)
 
@@ -95,9 +96,24 @@ class LiveReply:
             )
         return effects
 
-    def sounding(self, now: float) -> str:
-        """The words that the far side has heard by now, or is hearing; what was sent ahead of that can't echo yet."""
-        return self.playout.track.heard_text(self.said, self.playout.heard(now) + LEAD)
+    def sounded(self, since: float, until: float) -> str:
+        """The words that the far side heard between two times, begun ones too.
+
+        What was sent ahead of that can't echo yet.
+        """
+        if since >= self.sounds_until + LEAD / INPUT_RATE_HZ:
+            return ""
+        end = until if self.silent_at is None else min(until, self.silent_at)
+        heard_text = self.playout.track.heard_text
+        before = heard_text(self.said, self.playout.heard_at(min(since, end), end))
+        whole = heard_text(self.said, self.playout.heard(end) + LEAD)
+        begun = self.said[len(whole) :].split(maxsplit=1)[:1]
+        return " ".join([whole[len(before) :].strip(), *begun])
+
+    @property
+    def sounds_until(self) -> float:
+        """When the last of what was sent has been heard."""
+        return self.playout.free_at if self.silent_at is None else min(self.playout.free_at, self.silent_at)
 
     def call_functions(self) -> list[Effect]:
         """Tell the calls that were made; they stand after all that was said."""

@@ -109,7 +109,7 @@ class Piece:
 class Playout:
     """The way of one reply's audio to the ear of the user."""
 
-    __slots__ = ("_buffer_s", "_heard", "_played", "_queue", "_run_ahead_s", "free_at", "sent", "track")
+    __slots__ = ("_buffer_s", "_heard", "_played", "_queue", "_run_ahead_s", "free_at", "sent", "track", "underruns")
 
     def __init__(self, run_ahead_ms: int, client_buffer_ms: int) -> None:
         self._run_ahead_s = run_ahead_ms / 1000
@@ -119,6 +119,7 @@ class Playout:
         self._played: int | None = None
         self._heard = 0  # of the estimate: what was surely heard when audio last went out
         self.sent = 0
+        self.underruns = 0  # times the far side had played all that was sent before more of the reply came
         self.track = Track()
 
     def caption(self, text: str) -> None:
@@ -157,6 +158,7 @@ class Playout:
         else:
             self._queue.popleft()
         self._heard = self.heard(now)
+        self.underruns += self.sent > 0 and now > self.free_at
         self.sent = piece.upto_sample
         length_s = (piece.upto_sample - piece.from_sample) / INPUT_RATE_HZ
         self.free_at = max(self.free_at, now + self._buffer_s) + length_s
@@ -176,6 +178,11 @@ class Playout:
             return self._played
         ahead = max(0.0, self.free_at - now) * INPUT_RATE_HZ  # all of it lies after the reply before this one
         return max(self._heard, self.sent - round(ahead))
+
+    def heard_at(self, at: float, now: float) -> int:
+        """How many samples had been heard at a time before now, if it has played without a gap since."""
+        played_s = max(0.0, min(now, self.free_at) - at)
+        return max(0, self.heard(now) - round(played_s * INPUT_RATE_HZ))
 
     def playing(self, now: float) -> bool:
         """True while the user hears this reply, or is about to."""

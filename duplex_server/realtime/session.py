@@ -89,6 +89,30 @@ class Session:
         return len(self._listening.waiting)
 
     @property
+    def waiting_samples(self) -> int:
+        """How much sound of the user they have."""
+        return self._listening.waiting_samples
+
+    @property
+    def dropped_turns(self) -> int:
+        """How many turns did not get their words, because too many waited."""
+        return self._listening.dropped_turns
+
+    @property
+    def speech_began(self) -> float:
+        """When the newest speech of the user began, for one who speaks in real time."""
+        return self._listening.speech_began
+
+    @property
+    def underruns(self) -> int:
+        """How often the far side ran dry in the middle of a reply."""
+        return self._answers.underruns
+
+    def overtakes(self, event: AnyClientEvent) -> bool:
+        """True when an event may go before what was sent ahead of it: it cancels a response that is under way."""
+        return isinstance(event, wire.CancelResponse) and self._answers.running(event.response_id) is not None
+
+    @property
     def input_floor(self) -> int:
         """Input before this sample will not be asked for any more."""
         return self.input.start

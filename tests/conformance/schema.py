@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel
@@ -27,26 +28,29 @@ def index(union: Annotation) -> dict[str, Model]:
     return {str(tag): model for model in members(union) for tag in literal_values(model, "type") or ()}
 
 
-def members(annotation: Annotation) -> list[Annotation]:
+@cache
+def members(annotation: Annotation) -> tuple[Annotation, ...]:
     """The alternatives of an annotation, unions inside unions laid flat."""
     bare = _bare(annotation)
     if _origin(bare) in (Union, types.UnionType):
-        return [member for argument in get_args(bare) for member in members(argument)]
-    return [bare]
+        return tuple(member for argument in get_args(bare) for member in members(argument))
+    return (bare,)
 
 
-def literal_values(model: Model, field: str) -> set[object] | None:
+@cache
+def literal_values(model: Model, field: str) -> frozenset[object] | None:
     """The values a field of literals may have; None when it may have others."""
     declared = model.model_fields.get(field)
     if declared is None:
         return None
     values: set[object] = set()
-    for member in members(declared.annotation):
+    annotation: Annotation = declared.annotation
+    for member in members(annotation):
         if _origin(member) is Literal:
             values |= set(get_args(member))
         elif member is not types.NoneType:
             return None
-    return values or None
+    return frozenset(values) or None
 
 
 def json_type(value: Json) -> str:
@@ -86,7 +90,7 @@ class Schema:
 
     def value(self, value: Json, annotation: Annotation, path: str) -> None:
         """A value of any type against all alternatives of an annotation."""
-        options = members(annotation)
+        options = list(members(annotation))
         if Any in options or object in options:
             return
         if value is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -16,15 +17,20 @@ import pytest
 from duplex_server.channels.base import SlowPeer
 from duplex_server.realtime import wire
 from duplex_server.realtime.config import SessionConfig
-from duplex_server.realtime.driver import BIG_FRAME_BYTES, Driver
+from duplex_server.realtime.driver import Driver
+from duplex_server.realtime.driver import log as driver_log
 from duplex_server.realtime.effects import Effect, PlayAudio
 from duplex_server.realtime.inputs import Input, Opened
+from duplex_server.realtime.intake import BIG_FRAME_BYTES
 from duplex_server.realtime.journal import load, replay
+from duplex_server.realtime.playout import PIECE_MS
+from duplex_server.realtime.samples import Samples
+from duplex_server.realtime.schema import INPUT_RATE_HZ
 from duplex_server.realtime.session import Session
 from models.registry import load_family
 from pipeline.chunk import Reply
 from pipeline.engine import Engine
-from pipeline.spec import PipelineSpec, StageSpec
+from pipeline.spec import REQUIRED, PipelineSpec, StageSpec
 from tests.realtime.talk import DEFAULTS
 
 PATIENCE_S = 30.0
@@ -94,11 +100,9 @@ class Peer:
 @asynccontextmanager
 async def driven(config: SessionConfig = CONFIG, journal_dir: Path | None = None) -> AsyncIterator[tuple[Peer, Driver]]:
     """A driver that runs until the block ends; nothing is owed by any stage afterwards."""
-    stages = {
-        role: StageSpec(f"tests.families.scripted.{role}", "inline")
-        for role in ("detector", "recognizer", "thinker", "talker")
-    }
-    engine = Engine(PipelineSpec(**stages), load_family)
+    stages = {role: StageSpec(f"tests.families.scripted.{role}", "inline") for role in REQUIRED}
+    detector = StageSpec("tests.families.scripted.detector", "inline")
+    engine = Engine(PipelineSpec(detector, stages), load_family)
     await engine.start(lambda _: None)
     try:
         peer = Peer()
@@ -157,6 +161,51 @@ def test_sound_is_kept_whole_across_odd_bytes_big_frames_and_bad_base64() -> Non
     assert driver.session.input.committed == 2 * len(pcm) // 2
 
 
+def ask(peer: Peer, text: str) -> None:
+    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+    peer.say(type="conversation.item.create", item=item)
+    peer.say(type="response.create")
+
+
+def test_what_may_not_be_sent_yet_is_sent_in_time_though_nothing_else_happens() -> None:
+    async def turn() -> tuple[Peer, Driver]:
+        async with driven(msgspec.structs.replace(CONFIG, run_ahead_ms=100)) as (peer, driver):
+            ask(peer, "say one two three")
+            await peer.wait_for(wire.ResponseDone)
+            return peer, driver
+
+    peer, driver = asyncio.run(turn())
+    assert len(peer.sound) == 2 * 3 * 300 * 24
+    inputs = b"".join(driver.journal.lines())
+    assert inputs.count(b'"tick"') >= 900 // PIECE_MS - 1, "all but the first pieces wait for their time"
+
+
+def kept() -> list[int]:
+    """How many bytes each holder of sound has that is still there."""
+    gc.collect()
+    holders = [one for one in gc.get_objects() if isinstance(one, Samples)]
+    return [len(part) for one in holders for part in gc.get_referents(one) if isinstance(part, bytearray)]
+
+
+def test_nothing_is_kept_of_sound_that_is_over_nor_of_a_session() -> None:
+    async def talk() -> None:
+        before = len(kept())
+        async with driven() as (peer, driver):
+            ask(peer, "say one two three")
+            await peer.wait_for(wire.ResponseDone)
+            for _ in range(300):
+                peer.append(bytes(2 * 2400))
+            async with asyncio.timeout(PATIENCE_S):
+                while driver.session.input.appended < 300 * 2400:  # noqa: ASYNC110  # it tells nobody what it took
+                    await asyncio.sleep(0)
+            (heard,) = kept()[before:]
+            assert heard < 4 * 2 * INPUT_RATE_HZ, "30 s were heard, and nobody spoke"
+        del peer, driver
+        assert len(kept()) == before
+
+    asyncio.run(talk())
+
+
 def test_a_session_that_has_lasted_long_enough_is_told_so_and_closed() -> None:
     async def wait() -> Peer:
         async with driven(msgspec.structs.replace(CONFIG, lifetime_s=0.05)) as (peer, _):
@@ -199,7 +248,9 @@ def test_a_bug_ends_its_session_with_1011_and_leaves_a_journal(
     assert replay(tmp_path / "s1.journal").differs_at is None
 
 
-def test_a_peer_that_does_not_read_is_cut_and_everything_of_it_released() -> None:
+def test_a_peer_that_does_not_read_is_cut_and_everything_of_it_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_log, "disabled", True)  # what pytest keeps of the log keeps the session alive
+
     async def talk() -> Peer:
         async with driven() as (peer, _):
             await peer.wait_for(wire.SessionCreated)
@@ -208,7 +259,13 @@ def test_a_peer_that_does_not_read_is_cut_and_everything_of_it_released() -> Non
             await peer.wait_closed()
             return peer
 
-    peer = asyncio.run(talk())
+    async def leave_nothing() -> Peer:
+        before = len(kept())
+        peer = await talk()
+        assert len(kept()) == before, "a timer would keep the session for as long as it might have lasted"
+        return peer
+
+    peer = asyncio.run(leave_nothing())
     assert peer.closed is not None
     assert peer.closed[0] == 1008
 

@@ -19,7 +19,7 @@ from openai import AsyncOpenAI
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from duplex_server.realtime.driver import PASSES
+from duplex_server.realtime.hearing import PASSES
 from loadtest.speech import silence, speech, word_error_rate
 from tests.e2e.client import Json, session, transcript
 from tests.e2e.conftest import SCRIPTED

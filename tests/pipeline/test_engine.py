@@ -16,17 +16,20 @@ from pipeline.chunk import (
     Transcript,
     Usage,
 )
-from pipeline.engine import AUDIO_SLOTS
 from pipeline.spec import Placement
+from pipeline.wiring import LOCAL_SLOTS, SHARED_SLOTS
 from tests.pipeline.scenes import (
     SCRIPTED,
     Listener,
     ask,
     cascade,
+    credits,
     play,
     prompt,
     quiet,
     running,
+    settled,
+    sound,
 )
 
 
@@ -65,17 +68,31 @@ def test_a_text_is_spoken_without_a_thinker(placement: Placement) -> None:
 def test_speech_is_recognized_and_its_credit_comes_back(placement: Placement) -> None:
     async def scene() -> None:
         async with running(cascade(placement)) as (engine, heard):
-            pcm = np.tile(np.array([8000, -8000], np.int16), 18_000)  # a second and a half at 24 kHz
-            for n in range(2 * AUDIO_SLOTS):
+            pcm = sound(3)
+            slots = LOCAL_SLOTS if placement == "inline" else SHARED_SLOTS
+            for n in range(2 * slots):
                 fence = Segment("s", n, len(pcm))
                 engine.transcribe(fence, pcm, 24_000, final=n % 2 == 0, language=None, prompt=None)
                 if n % 2:
                     engine.cancel(fence)
                 else:
                     assert await heard.last(fence, "recognizer") == Transcript("one two three", "en")
-            await quiet(engine)
+            await settled(engine)
             assert {c.fence.number % 2 for c in heard.chunks if isinstance(c.fence, Segment)} == {0}
-            assert engine._plane.credits == AUDIO_SLOTS
+            assert credits(engine) == {"session.audio>recognizer#0": (slots, slots)}
+
+    play(scene)
+
+
+def test_more_passes_than_there_are_slots_wait_for_their_turn(placement: Placement) -> None:
+    async def scene() -> None:
+        async with running(cascade(placement)) as (engine, heard):
+            fences = [Segment("s", n, 24_000) for n in range(3 * SHARED_SLOTS)]
+            for fence in fences:
+                engine.transcribe(fence, sound(2), 24_000, final=True, language=None, prompt=None)
+            for fence in fences:
+                assert await heard.last(fence, "recognizer") == Transcript("one two", "en")
+            await settled(engine)
 
     play(scene)
 

@@ -14,7 +14,7 @@ from pipeline.chunk import (
     Failed,
     Segment,
 )
-from pipeline.engine import AUDIO_SLOTS, Engine
+from pipeline.engine import Engine
 from pipeline.errors import StageError
 from pipeline.spec import OptionValue, Placement
 from tests.pipeline.scenes import (
@@ -25,6 +25,7 @@ from tests.pipeline.scenes import (
     play,
     quiet,
     running,
+    settled,
     until,
 )
 
@@ -36,19 +37,18 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "ACK_S", 0.2)
 
 
-def test_too_many_and_too_long_passes_fail_for_capacity_later() -> None:
+def test_a_pass_that_is_too_long_fails_for_capacity_later(placement: Placement) -> None:
     async def scene() -> None:
-        async with running(cascade("inline")) as (engine, heard):
-            long, short = np.zeros(10_000_000, np.int16), np.zeros(100, np.int16)
-            for n in range(AUDIO_SLOTS + 1):
-                engine.transcribe(Segment("s", n, 1), short, 24_000, final=True, language=None, prompt=None)
-            engine.transcribe(Segment("s", 99, 1), long, 24_000, final=True, language=None, prompt=None)
+        async with running(cascade(placement)) as (engine, heard):
+            fence = Segment("s", 99, 1)
+            long = np.zeros(10_000_000, np.int16)
+            engine.transcribe(fence, long, 24_000, final=True, language=None, prompt=None)
             assert not heard.chunks
-            for fence in (Segment("s", AUDIO_SLOTS, 1), Segment("s", 99, 1)):
-                failure = await heard.last(fence, "recognizer")
-                assert isinstance(failure, Failed)
-                assert failure.kind == "capacity"
-            await quiet(engine)
+            failure = await heard.last(fence, "recognizer")
+            assert isinstance(failure, Failed)
+            assert failure.kind == "capacity"
+            assert "10000000 samples for one pass" in failure.message
+            await settled(engine)
 
     play(scene)
 
@@ -137,7 +137,7 @@ def test_a_process_that_ignores_a_cancel_is_killed(
     async def scene() -> None:
         async with running(cascade("process", thinker={"bound_ms": 100})) as (engine, heard):
             reply = ask(engine, 1, "please hang at once")
-            await until(lambda: engine._hosts["thinker"].busy)
+            await until(lambda: engine._stages["thinker"].live[0].busy)
             engine.cancel(reply)
             await until(lambda: not engine.ready)
             following = ask(engine, 2, "say hello")

@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 
-from pipeline.chunk import Failed, Prompt, Reply, Segment, TextPart, Think, Transcribe, Transcript
+from pipeline.carry import Planes
+from pipeline.chunk import (
+    Chunk,
+    End,
+    Failed,
+    Fence,
+    Job,
+    Prepare,
+    Prompt,
+    Reply,
+    Segment,
+    Speak,
+    Tensors,
+    TextPart,
+    Think,
+    Transcribe,
+    Transcript,
+)
+from pipeline.errors import StageError
 from pipeline.message import Acknowledged, Began, Emitted, Ended, Report
+from pipeline.outgoing import INSIDE_BYTES
 from pipeline.runner import StageRunner
-from pipeline.scheduler import Cancelled, Forgotten, StageScheduler, Submitted
+from pipeline.scheduler import Cancelled, Fed, Forgotten, StageScheduler, Submitted
+from pipeline.stage import Step, Work
 from tests.families.scripted.recognizer import family as recognizer
 from tests.families.scripted.thinker import family as thinker
-from transport.base import Ref, Slot
+from transport.base import Inline, Ref, Slot, inline, unpack
 from transport.inproc import InprocPlane
 
 REPLY = Reply("s", 1)
@@ -47,7 +70,10 @@ def test_a_turn_is_reported_from_its_beginning_to_its_end() -> None:
     reports.runner.feed(think("say a b"))
     reports.runner.run()
     assert reports.kinds() == ["Began", "Emitted", "Emitted", "Emitted", "Ended"]
-    assert reports.said[0] == Began(1, ())
+    began = reports.said[0]
+    assert isinstance(began, Began)
+    assert (began.turn, began.took) == (1, ())
+    assert len(began.waits) == 1
 
 
 def test_a_step_that_raises_ends_its_jobs_with_the_cause() -> None:
@@ -73,18 +99,18 @@ def test_a_payload_in_a_plane_reaches_the_stage_and_its_credit_returns() -> None
     ref = plane.put(slot, {"pcm": np.full(24_000, 9000, np.int16)}).ref
     reports = Reports(wanted=1)
     stage = recognizer.CountingRecognizer(recognizer.Options())
-    reports.runner = StageRunner(stage, StageScheduler("recognizer", 1), reports, planes={"p": plane})
+    reports.runner = StageRunner(stage, StageScheduler("recognizer", 1), reports, planes=Planes(receivers={"p": plane}))
     reports.runner.feed(transcribe(ref))
     reports.runner.run()
     assert [said.chunk.payload for said in reports.said if isinstance(said, Emitted)] == [Transcript("one two", "en")]
     assert plane.credits == 1
 
 
-@pytest.mark.parametrize(("plane", "cause"), [("elsewhere", "does not reach this worker"), ("p", "should be filled")])
+@pytest.mark.parametrize(("plane", "cause"), [("elsewhere", "does not end at this stage"), ("p", "should be filled")])
 def test_a_payload_that_is_not_there_fails_the_job(plane: str, cause: str) -> None:
     reports = Reports(wanted=1)
     stage = recognizer.CountingRecognizer(recognizer.Options())
-    planes = {"p": InprocPlane("p", slots=1, slot_bytes=10)}
+    planes = Planes(receivers={"p": InprocPlane("p", slots=1, slot_bytes=10)})
     reports.runner = StageRunner(stage, StageScheduler("recognizer", 1), reports, planes=planes)
     reports.runner.feed(transcribe(Ref(plane, 0, 0)))
     reports.runner.run()
@@ -108,13 +134,14 @@ def test_a_job_cancelled_while_it_waits_for_its_cores_is_not_computed(caplog: py
             runner.feed(Cancelled(Segment("s", 1, 1)))
         reports(said)
 
-    runner = reports.runner = StageRunner(stage, StageScheduler("recognizer", 1), report, planes={"p": plane})
+    planes = Planes(receivers={"p": plane})
+    runner = reports.runner = StageRunner(stage, StageScheduler("recognizer", 1), report, planes=planes)
     runner.feed(transcribe(refs[0], 1))
     runner.feed(transcribe(refs[1], 2))
     runner.run()
     assert Acknowledged(Segment("s", 1, 1)) in reports.said
     assert [said.chunk.fence for said in reports.said if isinstance(said, Emitted)] == [Segment("s", 2, 1)]
-    assert plane.withdraw(refs[0])  # the stage never looked at it
+    assert plane.credits == 2  # also of what the stage never looked at
     assert caplog.records == []  # nor was it asked to go on with it
 
 
@@ -126,3 +153,145 @@ def test_a_forgotten_stream_is_forgotten_by_the_stage() -> None:
     reports.runner.feed(think("say a"))
     reports.runner.run()
     assert "Emitted" in reports.kinds()
+
+
+class Joiner:
+    """Takes codes: it says how many came and ends with their sum; it raises when it is asked to."""
+
+    bound_ms, threads, batch = 1000, 1, 4
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Fence, int]] = []
+        self.dropped: list[Fence] = []
+        self.raises = False
+
+    def load(self) -> None: ...
+
+    def admit(self, job: Job) -> None: ...
+
+    def prepare(self, ahead: Prepare) -> None: ...
+
+    def step(self, work: Sequence[Work]) -> Step:
+        chunks = []
+        for w in work:
+            for chunk in w.inputs:
+                assert isinstance(chunk.payload, Tensors)
+                assert isinstance(chunk.payload.blocks, Inline)
+                self.seen.append((w.fence, int(unpack(chunk.payload.blocks)["codes"].sum())))
+        if self.raises:
+            raise ValueError("it was asked to raise")
+        for w in work:
+            if w.inputs:
+                chunks.append(Chunk(w.fence, "vocoder", 0, End(), last=True))
+        return Step(tuple(chunks), frozenset(w.fence for w in work if not w.inputs))
+
+    def interrupt(self) -> None: ...
+
+    def drop(self, fence: Fence) -> None:
+        self.dropped.append(fence)
+
+    def forget(self, stream: str) -> None: ...
+
+
+A, B = Reply("s", 1), Reply("t", 1)
+
+
+def lie(plane: InprocPlane, number: int) -> Ref:
+    slot = plane.reserve(8, 0.0)
+    assert isinstance(slot, Slot)
+    return plane.put(slot, {"codes": np.array([number])}).ref
+
+
+def code(fence: Reply, ref: Ref) -> Fed:
+    return Fed(Chunk(fence, "talker", 0, Tensors("codes", ref)))
+
+
+def test_arrays_that_are_gone_end_their_job_and_no_other_of_the_step() -> None:
+    plane = InprocPlane("p", slots=4, slot_bytes=100)
+    stage, reports = Joiner(), Reports(wanted=2)
+    reports.runner = StageRunner(stage, StageScheduler("vocoder", 4), reports, planes=Planes(receivers={"p": plane}))
+    gone, there, also = lie(plane, 1), lie(plane, 2), lie(plane, 3)
+    plane.withdraw(gone)  # as after the death of the one who put it
+    for fence in (A, B):
+        reports.runner.feed(Submitted(Speak(fence), 0.0))
+    for request in (code(A, also), code(A, gone), code(B, there)):
+        reports.runner.feed(request)
+    reports.runner.run()
+    ends = {said.chunk.fence: said.chunk.payload for said in reports.said if isinstance(said, Emitted)}
+    assert ends[B] == End()
+    failure = ends[A]
+    assert isinstance(failure, Failed)
+    assert failure.kind == "stage_lost"
+    assert "what it was given is gone" in failure.message
+    assert stage.seen == [(B, 2)]
+    assert plane.credits == 4
+
+
+@pytest.mark.parametrize("when", ["before the step", "in the step"])
+def test_a_turn_that_raises_gives_all_of_its_slots_back(when: str) -> None:
+    plane = InprocPlane("p", slots=4, slot_bytes=100)
+    stage, reports = Joiner(), Reports(wanted=2)
+    stage.raises = when == "in the step"
+
+    @contextmanager
+    def cores(threads: int, due: float) -> Iterator[None]:
+        if when == "before the step":
+            raise StageError("no core came free", "stage_timeout")
+        yield
+
+    planes = Planes(receivers={"p": plane})
+    runner = reports.runner = StageRunner(stage, StageScheduler("vocoder", 4), reports, planes=planes, cores=cores)
+    for fence, number in ((A, 1), (B, 2)):
+        runner.feed(Submitted(Speak(fence), 0.0))
+        runner.feed(code(fence, lie(plane, number)))
+    runner.feed(code(A, lie(plane, 3)))
+    runner.run()
+    assert plane.credits == 4
+
+
+class Giver(Joiner):
+    """Gives three chunks of large codes at once, and ends."""
+
+    batch = 1
+
+    def step(self, work: Sequence[Work]) -> Step:
+        (fence,) = [w.fence for w in work]
+        large = inline({"codes": np.ones(INSIDE_BYTES // 8 + 1)})
+        chunks = [Chunk(fence, "talker", n, Tensors("codes", large)) for n in range(3)]
+        return Step((*chunks, Chunk(fence, "talker", 3, End(), last=True)))
+
+
+def test_what_finds_no_room_in_its_plane_goes_out_as_room_comes_and_in_order() -> None:
+    plane = InprocPlane("p", slots=1, slot_bytes=2 * INSIDE_BYTES)
+    reports = Reports(wanted=1)
+    seqs: list[int] = []
+
+    def report(said: Report) -> None:
+        if isinstance(said, Emitted):
+            seqs.append(said.chunk.seq)
+            if isinstance(said.chunk.payload, Tensors):
+                assert isinstance(said.chunk.payload.blocks, Ref)
+                assert plane.credits == 0
+                plane.open(said.chunk.payload.blocks).release()
+            if said.chunk.last:
+                runner.stop()
+        reports(said)
+
+    runner = reports.runner = StageRunner(
+        Giver(), StageScheduler("talker", 1), report, planes=Planes(senders={"p": plane})
+    )
+    runner.feed(Submitted(Speak(A), 0.0, (("codes", "p"),)))
+    runner.run()
+    assert seqs == [0, 1, 2, 3]
+    assert plane.credits == 1
+
+
+def test_what_is_too_much_for_messages_ends_its_job_and_not_the_stage() -> None:
+    reports = Reports(wanted=2)
+    runner = reports.runner = StageRunner(Giver(), StageScheduler("talker", 1), reports, most_bytes=100)
+    for fence in (A, B):
+        runner.feed(Submitted(Speak(fence), 0.0))
+    runner.run()
+    failures = [said.chunk for said in reports.said if isinstance(said, Emitted)]
+    assert [(chunk.fence, chunk.seq, chunk.last) for chunk in failures] == [(A, 0, True), (B, 0, True)]
+    assert all(isinstance(chunk.payload, Failed) and chunk.payload.kind == "capacity" for chunk in failures)

@@ -8,6 +8,7 @@ import msgspec
 
 from duplex_server.realtime import wire
 from duplex_server.realtime.effects import Begin, Cancel, ClearAudio, Effect, PlayAudio, Recognize, Send
+from duplex_server.realtime.hearing import PASSES
 from duplex_server.realtime.inputs import Event, Input, Spoke, Voice
 from duplex_server.realtime.schema import Item
 from duplex_server.realtime.session import Session
@@ -117,6 +118,8 @@ class Grammar:
     def _ledger(self) -> None:
         account = self._session.input
         assert account.committed + account.discarded + account.pending == account.appended
+        assert account.waiting == self._session.waiting_samples, "an item that neither waits nor got its end"
+        assert self._session.passes_waiting <= PASSES
         assert self._floor <= self._session.input_floor <= account.appended
         self._floor = self._session.input_floor
         for fence in self._stopped:

@@ -7,6 +7,7 @@ import logging
 import sys
 import time
 import traceback
+from collections import Counter
 
 import msgspec
 
@@ -34,6 +35,7 @@ def main() -> int:
             _print(now, stream, given, effects)
 
     began, lived_s, answers, failed = time.process_time(), 0.0, 0, 0
+    met: Counter[str] = Counter()
     for seed in range(args.seed, args.seed + args.seeds):
         try:
             report = run(seed, watch if args.trace else None)
@@ -48,11 +50,13 @@ def main() -> int:
             continue
         lived_s += report.lived_s
         answers += report.answers
+        met += report.met
     spent_s = time.process_time() - began
     print(
         f"seeds {args.seed} to {seed}: {failed} failed; {lived_s:.0f} s of conversation, {answers} answers, "
         f"{spent_s:.1f} s of CPU time, {lived_s / max(spent_s, 1e-9):.0f} x real time"
     )
+    print("met: " + ", ".join(f"{what} {count}" for what, count in sorted(met.items())))
     return 1 if failed else 0
 
 

@@ -33,6 +33,7 @@ class Audit:
     def _ledger(self, now: float) -> None:
         account = self._session.input
         assert account.committed + account.discarded + account.pending == account.appended
+        assert account.waiting == self._session.waiting_samples, "an item that neither waits nor got its end"
         deadline = self._session.deadline()
         assert deadline is None or deadline > now, "the driver would tick for ever"
 

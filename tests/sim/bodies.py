@@ -271,10 +271,14 @@ class Talker:
             stop = min(start + PIECE, kept)
             at = saying.chars
             span = (at + _said(clause, start, length, saying.exact), at + _said(clause, stop, length, saying.exact))
-            chunks.append(saying.chunk(_sound(stop - start), span))
+            chunks.append(saying.chunk(self._piece(saying.job, saying.samples + start, stop - start), span))
         saying.chars += len(clause)
         saying.samples += kept
         return chunks, kept < length
+
+    def _piece(self, job: Speak, start: int, samples: int) -> Payload:
+        """A stretch of speech as the next one gets it."""
+        return sound(samples)
 
     def drop(self, fence: Fence) -> None:
         self._jobs.pop(fence, None)
@@ -293,7 +297,7 @@ def _said(clause: str, samples: int, length: int, exact: bool) -> int:
 
 
 @lru_cache(maxsize=64)
-def _sound(samples: int) -> Audio:
+def sound(samples: int) -> Audio:
     return Audio(bytes(2 * samples), RATE_HZ)
 
 

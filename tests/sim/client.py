@@ -53,8 +53,8 @@ class Client:
         self.seat = Seat(clock, rng, cascade, config, self.speech, self.down.send, watch)
         self.up: Line[Up] = Line(clock, rng, person.network, self.seat.receive)
         ear.down, ear.up = self.down, self.up
-        replies = Replies(self.seat.session, config, self.speech, ear)
-        turns = Turns(self.seat.session, self.speech, replies, config.answer_on)
+        replies = Replies(self.seat.session, config, self.speech, ear, told_late=cascade.tells_late)
+        turns = Turns(self.seat.session, self.speech, replies, config)
         self._audit = Audit(self.seat.session, turns, replies)
         self.settings: Session | None = None
         self.items: list[str] = []
@@ -73,6 +73,9 @@ class Client:
         if person.transcribed:
             delay = {"delay": "low"} if person.partials else {}
             self.update(audio={"input": {"transcription": {"model": "whisper-1", **delay}}})
+
+        if person.uncut:
+            self.update(audio={"input": {"turn_detection": {"type": "server_vad", "interrupt_response": False}}})
 
     def open(self) -> None:
         self.seat.open(self._audit)

@@ -10,9 +10,10 @@ import pytest
 from duplex_server.realtime import listening
 from duplex_server.realtime.answers import Answers, Cut
 from duplex_server.realtime.conversation import Conversation
+from duplex_server.realtime.echo import Said
 from duplex_server.realtime.effects import Cancel, Effect, Pace
 from duplex_server.realtime.hearing import Heard, Hearing
-from duplex_server.realtime.input_buffer import InputBuffer, Span
+from duplex_server.realtime.input_buffer import InputBuffer, Span, UnheardReason
 from duplex_server.realtime.inputs import Input, Voice
 from duplex_server.realtime.listening import Listening
 from duplex_server.realtime.live import LiveReply
@@ -182,7 +183,7 @@ def owed_answer_forgotten(patch: pytest.MonkeyPatch) -> None:
 
     def forget(self: Answers, now: float) -> Cut | None:
         cut = interrupt(self, now)
-        return Cut(False, False, cut.said) if cut is not None else None
+        return Cut(False, False) if cut is not None else None
 
     patch.setattr(Answers, "interrupt", forget)
 
@@ -194,7 +195,7 @@ def wordless_turn_answered(patch: pytest.MonkeyPatch) -> None:
         was_due = heard.item_id in self._due
         on_heard(self, heard, now)
         if was_due:
-            self._due.add(heard.item_id)
+            self._due[heard.item_id] = None
 
     patch.setattr(Listening, "_on_heard", answer)
 
@@ -262,6 +263,56 @@ def cut_moves_on(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Conversation, "hear", lambda self, entry, samples: None)
 
 
+def too_many_wait(patch: pytest.MonkeyPatch) -> None:
+    """However many turns wait for their words, none is given up."""
+    patch.setattr(Hearing, "give_up", lambda self: None)
+
+
+def newest_given_up(patch: pytest.MonkeyPatch) -> None:
+    """The turn that an answer is due to makes room for those before it."""
+    give_up = Hearing.give_up
+
+    def newest(self: Hearing) -> Heard | None:
+        committed = list(self._committed.items())
+        self._committed = dict([committed[0], *reversed(committed[1:])]) if committed else {}
+        return give_up(self)
+
+    patch.setattr(Hearing, "give_up", newest)
+
+
+def failure_unaccounted(patch: pytest.MonkeyPatch) -> None:
+    """Samples of an item that got no words are lost from the account."""
+    settle = InputBuffer.settle
+
+    def only_heard(self: InputBuffer, samples: int, failure: UnheardReason | None) -> None:
+        if failure is None:
+            settle(self, samples, failure)
+
+    patch.setattr(InputBuffer, "settle", only_heard)
+
+
+def own_voice_answered(patch: pytest.MonkeyPatch) -> None:
+    """An echo is known only where it has cut what it is of."""
+    said = Answers.said
+
+    def of_what_was_cut(self: Answers, began: float, now: float, *, wary: bool) -> Said:
+        active = self._default()
+        uncut = active is not None and bool(active.playout.sent)
+        return Said("", "", False) if uncut or self._playing else said(self, began, now, wary=wary)
+
+    patch.setattr(Answers, "said", of_what_was_cut)
+
+
+def user_s_words_eaten(patch: pytest.MonkeyPatch) -> None:
+    """Who speaks into an echo is taken for it: most of it is ours."""
+
+    def mostly(heard: str, said: Said) -> bool:
+        ours = said.words.split()
+        return 2 * sum(word in ours for word in heard.split()) >= len(heard.split()) > 0
+
+    patch.setattr(listening, "echoes", mostly)
+
+
 FAULTS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
@@ -291,5 +342,10 @@ FAULTS: dict[str, Plant] = {
         failure_without_a_last_chunk,
         replies_take_turns,
         cut_moves_on,
+        too_many_wait,
+        newest_given_up,
+        failure_unaccounted,
+        own_voice_answered,
+        user_s_words_eaten,
     )
 }

@@ -186,8 +186,7 @@ class User:
         detection: dict[str, object] = {
             "type": rng.choice(("server_vad", "server_vad", "semantic_vad")),
             "create_response": rng.random() < 0.75,
-            # An echo is known by the words of the reply that it cut: whoever listens by loudspeaker lets it cut.
-            "interrupt_response": rng.random() < 0.7 or self._person.echo_s is not None,
+            "interrupt_response": rng.random() < 0.7,
         }
         if detection["type"] == "server_vad":
             detection["silence_duration_ms"] = rng.choice((150, 300, 500, 900))

@@ -23,6 +23,8 @@ LIVE = 24
 """More replies at a time than this are a leak; people ask for few beside the conversation."""
 MADE_AHEAD_S = AHEAD_S + 2 * LONGEST_CLAUSE_S
 """A stage begins on its next clause before it can know how long the last one sounds."""
+LATE_S = 4 * LONGEST_CLAUSE_S
+"""What it says meanwhile where it is told late: its words are long under way, or its process does not read."""
 SPEECH = 0.9
 """No setting of anybody's takes this for silence."""
 EXACT = RATE_HZ // 100
@@ -71,7 +73,9 @@ class _Made:
 class Replies:
     """The assistant's side of one session."""
 
-    def __init__(self, session: Session, config: SessionConfig, speech: Speech, ear: Ear) -> None:
+    def __init__(
+        self, session: Session, config: SessionConfig, speech: Speech, ear: Ear, *, told_late: bool = False
+    ) -> None:
         self._session, self._config, self._speech, self._ear = session, config, speech, ear
         self._made: dict[Reply, _Made] = {}
         self._responses: dict[str, bool] = {}  # open ones, by whether the conversation's
@@ -80,6 +84,7 @@ class Replies:
         self._by_response: dict[str, Reply] = {}
         self._said: dict[str, str] = {}
         self._by_item: dict[str, Reply] = {}
+        self._most_ahead_s = MADE_AHEAD_S + (LATE_S if told_late else 0.0)
         self.parts_given = False
         self.heard_s = 0.0
 
@@ -139,7 +144,7 @@ class Replies:
         made.marks.append((made.samples + spoke.samples, chars))
         ahead_s = (made.samples - max(0.0, made.heard(now) if made.sent else 0.0)) / RATE_HZ
         waits_s = max((one.free_at - now for one in self._made.values() if one.default and not one.cut), default=0.0)
-        assert ahead_s <= MADE_AHEAD_S + max(0.0, waits_s if made.sent == 0 else 0.0), (
+        assert ahead_s <= self._most_ahead_s + max(0.0, waits_s if made.sent == 0 else 0.0), (
             f"{ahead_s:.1f} s of speech are made ahead"
         )
 

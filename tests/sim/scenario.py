@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
+from duplex_server.realtime.echo import ECHO_AFTER_S
 from duplex_server.realtime.playout import ECHO_S
 from pipeline.chunk import StageRole
+from tests.sim.works import PLAIN, Works, draw_works
+
+WORKS = 0.4
+"""How many runs have more behind them than a plain pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,10 @@ class Health:
     stalls: float = 0.0
     dies: float = 0.0
     respawn_s: float = 2.0
+    fails_to_load: float = 0.0
+    """How likely it does not come up when it is tried again."""
+    mute: float = 0.0
+    """How likely it forgets to say that it has let go of a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +66,8 @@ class Person:
     transcribed: bool
     partials: bool
     """Whether their client wants words while they are spoken."""
+    uncut: bool
+    """Whether their client lets replies go on when they speak."""
     echo_s: float | None
     """How late their loudspeaker comes back through their microphone; None with headphones."""
     soft_onset_s: float
@@ -74,6 +85,7 @@ class Scenario:
     speculate: bool
     echo_guard: bool
     answer_on: bool
+    works: Works = PLAIN
 
 
 def draw(rng: Random) -> Scenario:
@@ -82,7 +94,7 @@ def draw(rng: Random) -> Scenario:
     echo_guard = rng.random() < 0.7
     ill = rng.random() < 0.35
     roles: tuple[StageRole, ...] = ("recognizer", "thinker", "talker")
-    return Scenario(
+    plain = Scenario(
         people=tuple(_person(rng, echo_guard) for _ in range(count)),
         length_s=rng.uniform(25.0, 75.0),
         health={role: _health(rng) if ill else Health(slowness=rng.uniform(0.7, 1.6)) for role in roles},
@@ -91,6 +103,13 @@ def draw(rng: Random) -> Scenario:
         echo_guard=echo_guard,
         answer_on=rng.random() < 0.7,
     )
+    if rng.random() >= WORKS:
+        return plain
+    works = draw_works(rng)
+    healths = {role: _worse(rng, health) for role, health in plain.health.items()} if ill else dict(plain.health)
+    if "vocoder" in works.roles:
+        healths["vocoder"] = _worse(rng, _health(rng)) if ill else Health(slowness=rng.uniform(0.7, 1.6))
+    return replace(plain, health=healths, works=works)
 
 
 def _person(rng: Random, echo_guard: bool) -> Person:
@@ -101,7 +120,7 @@ def _person(rng: Random, echo_guard: bool) -> Person:
     )
     # The server knows an echo for what it is only if it is back in time.
     way_s = 2 * (network.delay_s + 4 * network.jitter_s) + frame_ms / 1000 + prebuffer_s
-    room_s = 0.0 if network.spikes else ECHO_S - way_s
+    room_s = 0.0 if network.spikes else rng.choice((ECHO_S, ECHO_S, ECHO_AFTER_S)) - way_s
     echoes = echo_guard and room_s > 0.05 and rng.random() < 0.6
     return Person(
         network=network,
@@ -115,6 +134,7 @@ def _person(rng: Random, echo_guard: bool) -> Person:
         truncates=rng.choice((0.0, 0.5, 1.0)),
         transcribed=rng.random() < 0.7,
         partials=rng.random() < 0.3,
+        uncut=rng.random() < 0.2,
         echo_s=rng.uniform(0.02, room_s) if echoes else None,
         soft_onset_s=rng.uniform(0.03, 0.1),
     )
@@ -138,4 +158,14 @@ def _health(rng: Random) -> Health:
         stalls=rng.choice((0.0, 0.0, 0.002, 0.01)),
         dies=rng.choice((0.0, 0.0, 0.002, 0.02)),
         respawn_s=rng.choice((0.3, 2.0, 12.0)),
+    )
+
+
+def _worse(rng: Random, health: Health) -> Health:
+    """With troubles of its process as well."""
+    return replace(
+        health,
+        dies=max(health.dies, rng.choice((0.0, 0.02, 0.06))),
+        fails_to_load=rng.choice((0.0, 0.3, 0.8)),
+        mute=rng.choice((0.0, 0.0, 0.05)),
     )

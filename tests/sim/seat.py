@@ -10,7 +10,7 @@ from typing import assert_never
 
 from duplex_server.realtime import wire
 from duplex_server.realtime.config import SessionConfig
-from duplex_server.realtime.driver import CHUNKS, PASSES, SLICE_MS
+from duplex_server.realtime.driver import CHUNKS
 from duplex_server.realtime.effects import (
     Begin,
     Cancel,
@@ -23,7 +23,10 @@ from duplex_server.realtime.effects import (
     Recognize,
     Send,
 )
+from duplex_server.realtime.hearing import PASSES
 from duplex_server.realtime.inputs import AudioIn, Event, Input, Opened, PeerLost, Produced, Spoke, Tick, Voice
+from duplex_server.realtime.intake import SLICE_MS
+from duplex_server.realtime.meter import Meter
 from duplex_server.realtime.session import Session
 from duplex_server.realtime.wire import AnyServerEvent
 from pipeline.chunk import Audio, Chunk, Fence, Reply
@@ -43,6 +46,7 @@ RESAMPLER = 48
 QUEUE = Network(0.0001, 0.0001, 0.0, 0.0)
 IDLE_TICKS = 3
 """More ticks than this, one after the other, that lead to nothing are a busy loop."""
+MOMENT_S = 1e-6
 
 Watch = Callable[[float, str, Input, tuple[Effect, ...]], None]
 
@@ -68,7 +72,10 @@ class Seat:
         self._frames = 0
         self._taken: dict[Fence, int] = {}  # samples that a resampler has taken; it holds the last of them
         self._chunks: Line[Chunk] = Line(clock, rng, QUEUE, self._take_chunk)
-        self._inbox: deque[Up] = deque()
+        self._inbox: deque[tuple[Up, float]] = deque()  # each with when it would have come in real time
+        self._meter = Meter()
+        self._received = self._held = 0  # samples that came, and those of them in the inbox
+        self._caught_up: Timer | None = None
         self._tick: Timer | None = None
         self._idle_ticks = 0
         self.over = False
@@ -93,23 +100,37 @@ class Seat:
     def receive(self, given: Up) -> None:
         if self.over:
             return
+        now = self._clock.now
         if isinstance(given, int):
-            self._inbox += (min(SLICE, given - start) for start in range(0, given, SLICE))
+            at = self._meter.arrived(given, now)
+            for start in range(0, given, SLICE):
+                self._inbox.append((min(SLICE, given - start), at + start / RATE_HZ))
+            self._received += given
+            self._held += given
+        elif self.session.overtakes(given):
+            self._feed(Event(given))
         else:
-            self._inbox.append(given)
+            self._inbox.append((given, now))
         self._read()
 
     def _read(self) -> None:
-        """Take what has come, in its order; sound waits while too many turns wait for their words."""
+        """Take what has come, in its order; sound ahead of its time waits while too many turns wait for their words."""
+        if self._caught_up is not None:
+            self._caught_up.cancel()
+            self._caught_up = None
         while self._inbox and not self.over:
-            given = self._inbox[0]
+            given, at = self._inbox[0]
             if not isinstance(given, int):
                 self._feed(Event(given))
-            elif self.session.passes_waiting < PASSES:
+            elif self.session.passes_waiting < PASSES or self._clock.now >= at:
+                assert self._clock.now <= at + MOMENT_S, "sound lags behind real time"
+                self._held -= given
                 self._listen(given)
             else:
-                return
+                self._caught_up = self._clock.call_at(at, self._read)
+                break
             self._inbox.popleft()
+        assert self.over or self.session.input.appended + self._held == self._received, "sound that is nowhere"
 
     @property
     def behind(self) -> bool:

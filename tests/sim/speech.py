@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from itertools import pairwise
 
 RATE_HZ = 24_000
 SURE, DIP, NOISE = 0.95, 0.42, 0.04
@@ -77,6 +78,11 @@ class Speech:
     def own(self, words: str) -> str:
         """What of it the user said. How little of an echo makes a word is nobody's concern."""
         return " ".join(word for word in words.split() if word not in self._echoes)
+
+    def two_in_a_row(self, words: str) -> bool:
+        """Whether the user said two of the words or more without any of the assistant's between."""
+        ours = [word in self._echoes for word in words.split()]
+        return any(not one and not other for one, other in pairwise(ours))
 
     def echoed(self, start: int, stop: int) -> bool:
         """Whether [start, stop) holds anything of the assistant's voice."""

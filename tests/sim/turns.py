@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from duplex_server.realtime import wire
 from duplex_server.realtime.answers import MUCH
+from duplex_server.realtime.config import SessionConfig
+from duplex_server.realtime.echo import WORDS_AFTER
 from duplex_server.realtime.effects import Begin, Effect, Recognize, Send
 from duplex_server.realtime.input_buffer import Span
 from duplex_server.realtime.inputs import AudioIn, Event, Input, Produced, Voice
@@ -22,21 +24,22 @@ TAIL = 2 * RATE_HZ
 class Turns:
     """The user's side of one session."""
 
-    def __init__(self, session: Session, speech: Speech, replies: Replies, answer_on: bool) -> None:
+    def __init__(self, session: Session, speech: Speech, replies: Replies, config: SessionConfig) -> None:
         self._session, self._speech, self._replies = session, speech, replies
         self._spans: list[Span] = []
         self._excused: list[Span] = []
         self._began: dict[Segment, int] = {}  # passes, by where they begin
         self._failed: set[int] = set()  # where passes began that failed
+        self._span: dict[str, Span] = {}
         self._words: dict[str, str] = {}
         self._known: dict[str, tuple[str, ...]] = {}  # what had been said when a response was created
         self._growing: dict[str, str] = {}  # the deltas of a transcript
         self._due: dict[str, Span] = {}  # turns that are to be answered
-        self._answer_on = answer_on
+        self._answer_on, self._guarded = config.answer_on, config.echo_guard
         self._owed = self._may_owe = False
         self._floor = self._floor_before = 0
         self._policy = session.settings.audio.input.turn_detection
-        self.answered = 0
+        self.answered = self.given_up = 0
 
     # ---- what goes in ---------------------------------------------------------------------------------------------
 
@@ -77,6 +80,10 @@ class Turns:
                 case Send(event=wire.Cleared()):
                     self._excuse(self._floor_before, self._session.input.appended)
                     self._owed = self._may_owe = False
+                case Send(event=wire.TranscriptionFailed(item_id=item_id, error=error)) if error.code == "overloaded":
+                    self._given_up(item_id)
+                case Send(event=wire.Error(error=error)) if error.code == "overloaded":
+                    self._given_up(error.message.split(":")[0])
                 case Send(event=wire.TranscriptionDelta(item_id=item_id, delta=delta)):
                     self._growing[item_id] = self._growing.get(item_id, "") + delta
                 case Send(event=wire.TranscriptionCompleted(item_id=item_id, transcript=words)):
@@ -102,6 +109,7 @@ class Turns:
         assert not self._spans or span.start >= self._spans[-1].stop, "a sample in two items"
         self._spans.append(span)
         assert sum(map(len, self._spans)) == self._session.input.committed
+        self._span[item_id] = span
         self._words[item_id] = self._speech.words(span.start, span.stop)
         detection = self._session.settings.audio.input.turn_detection
         if isinstance(given, Voice) and detection is not None and detection.create_response:
@@ -111,13 +119,29 @@ class Turns:
         if not isinstance(given, Voice):
             self._excuse(span.stop - LATE, span.stop + LATE)
 
+    def _given_up(self, item_id: str) -> None:
+        """The recognizer is too slow; never to be given up are the newest words, which an answer is due to."""
+        assert item_id != next(reversed(self._span)), "the newest turn is given up"
+        self._failed.add(self._span[item_id].start)
+        self.given_up += 1
+
     def _answered(self, given: Input) -> None:
         asked = isinstance(given, Event) and isinstance(given.event, wire.CreateResponse)
-        wanted = any(self._words[item] or span.start in self._failed for item, span in self._due.items())
+        wanted = any(self._wants_answer(item, span) for item, span in self._due.items())
         assert asked or wanted or self._may_owe, "an answer to nothing"
         self._due.clear()
         self._owed = self._may_owe = False
         self.answered += 1
+
+    def _failed_in(self, span: Span) -> bool:
+        """Whether a pass over a stretch, or over the last piece of a long one, failed: its words are lost."""
+        return any(span.start <= at < span.stop for at in self._failed)
+
+    def _wants_answer(self, item_id: str, span: Span) -> bool:
+        """Whether a user may have said it. One or two words of ours are not known for an echo with certainty."""
+        words = self._words[item_id]
+        surely_ours = self._guarded and not self._speech.own(words) and len(words.split()) >= WORDS_AFTER
+        return self._failed_in(span) or bool(words and not surely_ours)
 
     def _echoes(self, span: Span) -> bool:
         return self._speech.echoed(span.start, span.stop)
@@ -130,8 +154,8 @@ class Turns:
             entry = self._session.conversation.get(item_id)
             if not words or entry is None or entry.input_span is None:
                 continue
-            assert not entry.ours or self._echoes(entry.input_span), f"{words!r} passes for an echo"
-            if entry.input_span.start not in self._failed and not entry.ours:
+            assert not entry.ours or not self._speech.two_in_a_row(words), f"{words!r} passes for an echo"
+            if not self._failed_in(entry.input_span) and not entry.ours:
                 told = texts.get(item_id, "")
                 assert self._speech.own(told) == self._speech.own(words), (
                     f"the model is told {told!r}, said was {words!r}"

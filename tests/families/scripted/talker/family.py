@@ -30,7 +30,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(slots=True)
-class _Speech:
+class Speech:
     """A reply under way: text that fills no word yet, words to speak, what was spoken."""
 
     order: Speak
@@ -53,7 +53,7 @@ class ToneTalker:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._jobs: dict[Fence, _Speech] = {}
+        self._jobs: dict[Fence, Speech] = {}
 
     @property
     def bound_ms(self) -> int:
@@ -70,7 +70,7 @@ class ToneTalker:
         assert isinstance(job, Speak)
         if job.voice is not None and job.voice not in VOICES:
             raise StageError(f"there is no voice {job.voice!r}; there are: {', '.join(VOICES)}")
-        self._jobs[job.fence] = _Speech(job, words=self._options.greeting.split())
+        self._jobs[job.fence] = Speech(job, words=self._options.greeting.split())
 
     def prepare(self, ahead: Prepare) -> None:
         """A talker has no prompt."""
@@ -100,7 +100,7 @@ class ToneTalker:
     def forget(self, stream: str) -> None:
         """Nothing is kept for a stream."""
 
-    def _say(self, speech: _Speech, word: str) -> list[Chunk]:
+    def _say(self, speech: Speech, word: str) -> list[Chunk]:
         if word == self._options.dies_at:
             os.abort()
         count = round(RATE_HZ * self._options.word_ms / 1000 / speech.order.speed)
@@ -120,7 +120,7 @@ class ToneTalker:
         return [speech.chunk(Caption(caption)), speech.chunk(Audio(pcm, RATE_HZ), span)]
 
 
-def _take(speech: _Speech, chunk: Chunk) -> None:
+def _take(speech: Speech, chunk: Chunk) -> None:
     match chunk.payload:
         case Text(text):
             *words, speech.text = (speech.text + text).split(" ")

@@ -2,11 +2,11 @@
 
 What the last user text says decides:
 "say X" is answered with X, "recite" with all texts before it; "please go on" with words until `max_tokens`;
-"please refuse" raises while the job is admitted, "please raise" in its second step; "please stall" never writes again
-after one word; "please wait" sits in a step until it is interrupted; "please hang" sits in a step for `hang_s` and
-can't be interrupted ("please hang at once" in its very first); "please freeze" even keeps the interpreter's lock
-meanwhile; "please exit" ends the process with status 3, "please abort" with SIGABRT (the last three only where it has
-a process of its own). Anything else is answered with the number of its words.
+"please refuse" raises while the job is admitted, "please raise" in its second step, where "please exhaust" runs out of
+memory; "please stall" never writes again after one word; "please wait" sits in a step until it is interrupted; "please
+hang" sits in a step for `hang_s` and can't be interrupted ("please hang at once" in its very first); "please freeze"
+even keeps the interpreter's lock meanwhile; "please exit" ends the process with status 3, "please abort" with SIGABRT
+(the last three only where it has a process of its own). Anything else is answered with the number of its words.
 """
 
 from __future__ import annotations
@@ -141,6 +141,8 @@ class ScriptedThinker:
     def _misbehave(self, asked: str) -> None:
         if "please raise" in asked:
             raise ValueError("it was asked to raise")
+        if "please exhaust" in asked:
+            raise MemoryError("it was asked to want 100 GB")
         if "please wait" in asked:
             assert self._interrupted.wait(WAIT_S), "nobody interrupted the step"
         if "please hang" in asked:

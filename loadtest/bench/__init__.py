@@ -1,0 +1,1 @@
+"""Measures parts of the server by themselves; these reach into its packages."""

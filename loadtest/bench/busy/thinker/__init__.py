@@ -1,0 +1,1 @@
+"""Writes without end, each step taking the same time."""

@@ -1,0 +1,1 @@
+"""Hears the same words in whatever is said."""

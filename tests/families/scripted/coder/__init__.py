@@ -1,0 +1,1 @@
+"""Gives codes for a vocoder."""

@@ -1,0 +1,1 @@
+"""A thinker that makes trouble while it is loaded."""
