@@ -72,6 +72,7 @@ class Driver:
         self._mouth = Mouth()
         self._due = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at: float | None = None
         self._clock, self._milestones = TurnClock(), Milestones()
         self._watcher = watcher or Unwatched()
         self._tasks = asyncio.TaskGroup()
@@ -185,14 +186,15 @@ class Driver:
 
     def _set_alarm(self, deadline: float | None) -> None:
         """Let the next tick come at a deadline; most inputs leave it where it is."""
+        if deadline == self._alarm_at:
+            return
         if self._alarm is not None:
-            if self._alarm.when() == deadline:
-                return
             self._alarm.cancel()
+        self._alarm_at = deadline
         self._alarm = None if deadline is None else self._loop.call_at(deadline, self._ring)
 
     def _ring(self) -> None:
-        self._alarm = None
+        self._alarm = self._alarm_at = None
         self._due.set()
 
     # ---- out ------------------------------------------------------------------------------------------------------
@@ -207,7 +209,8 @@ class Driver:
         if effects:
             self._tell(given, effects, split)
             self._mouth.keep(self.session.wants)  # no reply is over without an effect
-        self._set_alarm(self.session.deadline())
+        if effects or not isinstance(given, AudioIn):  # sound alone moves no deadline
+            self._set_alarm(self.session.deadline())
 
     def _tell(self, given: Input, effects: tuple[Effect, ...], split: Split | None) -> None:
         """Count and log what has been carried out by now."""

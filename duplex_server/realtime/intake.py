@@ -97,9 +97,9 @@ class Intake:
         while (frame := await self._channel.receive()) is not None:
             big = len(frame) > BIG_FRAME_BYTES
             event = await asyncio.to_thread(wire.decode, frame) if big else wire.decode(frame)
-            if isinstance(event, Append) and self._is_live(event):
-                self._take_live(event)
-            elif not isinstance(event, Append | Fault) and self._session.overtakes(event):
+            if isinstance(event, Append) and self._take_live(event):
+                continue
+            if not isinstance(event, Append | Fault) and self._session.overtakes(event):
                 self._feed(Event(event))
             else:
                 await self._keep(event, len(frame) + FRAME_BYTES)
@@ -113,12 +113,6 @@ class Intake:
         self._inbox.append(_Waiting(event, size, self._meter.arrived(samples, self._clock())))
         self._inbox_bytes += size
         self._came.set()
-
-    def _is_live(self, event: Append) -> bool:
-        """True for a frame of somebody who speaks now: it is taken where it is read, and spares a turn of the loop."""
-        small = _LEAST <= _samples(event.audio) <= _SLICE
-        free = self._swift and not self._inbox and self._session.passes_waiting < PASSES
-        return small and free and self._meter.ahead_s(self._clock()) <= SLICE_MS / 1000
 
     # ---- feeding --------------------------------------------------------------------------------------------------
 
@@ -161,10 +155,12 @@ class Intake:
             self._heed(sound[start : start + 2 * _SLICE], at)
             at += _SLICE / INPUT_RATE_HZ
 
-    def _take_live(self, event: Append) -> None:
-        """The same for a frame that needs no waiting."""
-        began = self._clock()
-        samples = _samples(event.audio)
+    def _take_live(self, event: Append) -> bool:
+        """Take a frame where it is read, which spares a turn of the loop. False unless somebody speaks it now."""
+        samples, began = _samples(event.audio), self._clock()
+        small = _LEAST <= samples <= _SLICE and self._meter.ahead_s(began) <= SLICE_MS / 1000
+        if not small or self._inbox or not self._swift:
+            return False
         at = self._meter.arrived(samples, began)
         sound = _unpacked(event, 0)
         if isinstance(sound, Fault):
@@ -173,6 +169,7 @@ class Intake:
             self._heed(self._whole(sound), at)
         self._tell_loss()
         self._swift = self._clock() - began <= samples / INPUT_RATE_HZ
+        return True
 
     def _whole(self, sound: bytes) -> bytes:
         """Whole samples; an odd byte waits for the next append."""

@@ -123,9 +123,11 @@ class Session:
 
     def deadline(self) -> float | None:
         """When a `Tick` is due, if nothing else comes."""
-        answer_at = self._not_before if self._may_answer() else None
-        times = [at for at in (self._answers.deadline(), answer_at, self._expires) if at is not None]
-        return None if self._over else min(times, default=None)
+        soonest = self._expires
+        for at in (self._answers.deadline(), self._not_before if self._may_answer() else None):
+            if at is not None and (soonest is None or at < soonest):
+                soonest = at
+        return None if self._over else soonest
 
     def feed(self, given: Input, now: float) -> tuple[Effect, ...]:
         """Take one input in; the effects are to be carried out in their order."""
@@ -140,7 +142,13 @@ class Session:
         return effects
 
     def _take(self, given: Input, now: float) -> None:
-        match given:
+        match given:  # what comes most often first
+            case AudioIn():
+                fault_of_buffer = self._listening.audio(given)
+                if fault_of_buffer is not None:
+                    self._refuse(fault_of_buffer)
+            case Voice():
+                self._listening.voice(given, now)
             case Opened():
                 self._expires = now + self._config.lifetime_s
                 self._send(wire.SessionCreated(event_id=self._new_id("event"), session=self.settings))
@@ -149,12 +157,6 @@ class Session:
                 self._on_event(event, now)
             case Rejected(fault=fault):
                 self._refuse(fault)
-            case AudioIn():
-                fault_of_buffer = self._listening.audio(given)
-                if fault_of_buffer is not None:
-                    self._refuse(fault_of_buffer)
-            case Voice():
-                self._listening.voice(given, now)
             case Spoke():
                 self._answers.spoke(given, now)
             case Produced(chunk=chunk):

@@ -119,7 +119,7 @@ class Cascade:
             case "talker":
                 return lambda: Coder(seed) if "vocoder" in self._works.roles else Talker(seed)
             case "vocoder":
-                return Vocoder
+                return lambda: Vocoder(gaps=self._works.drops)
 
     def heal(self) -> None:
         """No more trouble from now on."""
@@ -247,6 +247,8 @@ class Cascade:
 
     def _begins(self, machine: Machine, turn: Turn) -> None:
         """No step of the batch lane begins while somebody waits for the first sound of an answer, and it was told."""
+        if not self._batch:
+            return
         batch = [item.fence for item in turn.work if item.fence.stream in self._batch]
         if batch and not machine.gates:
             assert not self._waits.any(self._clock.now), f"somebody waits, and the {machine.body.role} goes on {batch}"

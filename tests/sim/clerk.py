@@ -26,7 +26,7 @@ from tests.sim.clock import Clock
 from tests.sim.people import WORD_S
 from tests.sim.speech import RATE_HZ, Sound, Speech
 
-PAUSE_S = 4.0
+PAUSE_S = 6.0
 """How long a clerk is idle on average."""
 GIVES_UP = 0.1
 """How likely they leave before they have their answer."""

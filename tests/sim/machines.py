@@ -50,6 +50,8 @@ LOOK_S = 0.02
 TURN_S = 0.0001
 """What a turn takes in which no step is made."""
 RAISED = "a step raised"
+_NO_REQUESTS, _NO_REPORTS = (Load, Stop), (Loading, Loaded, LoadFailed)
+"""What is said while a process comes up, which is not played here."""
 
 
 class Acted:
@@ -235,7 +237,7 @@ class Machine:
     # ---- what it is told, and tells -------------------------------------------------------------------------------
 
     def _take(self, request: ToWorker) -> None:
-        assert not isinstance(request, Load | Stop)
+        assert not isinstance(request, _NO_REQUESTS)
         if isinstance(request, Gated):
             self.gates -= 1
         self.runner.feed(request)
@@ -256,7 +258,7 @@ class Machine:
             self._clock.call_soon(self._die, self._lives)
 
     def _told(self, report: FromWorker) -> None:
-        assert not isinstance(report, Loading | Loaded | LoadFailed)
+        assert not isinstance(report, _NO_REPORTS)
         self._listener.reported(report)
 
     def _refuses(self) -> bool:
@@ -279,7 +281,8 @@ class Machine:
         if self._wakes is not None:
             self._wakes.cancel()
             self._wakes = None
-        self.runner._put_kept()
+        if self.runner._outgoing._kept:
+            self.runner._put_kept()
         match self.scheduler.next(self._clock.now):
             case Turn() as turn:
                 self._turn = turn
@@ -287,7 +290,7 @@ class Machine:
                 self._roomy()
             case Wait(until):
                 self._wakes = self._clock.call_at(until, self._next)
-        if self._turn is None and self.runner._outgoing.kept:
+        if self.runner._outgoing._kept and self._turn is None:
             self._site.met["waits for a slot"] += 1
             if self._wakes is None or self._wakes.at > self._clock.now + LOOK_S:
                 self._wakes = self._clock.call_later(LOOK_S, self._next)

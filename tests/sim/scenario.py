@@ -11,7 +11,7 @@ from duplex_server.realtime.playout import ECHO_S
 from pipeline.chunk import StageRole
 from tests.sim.works import PLAIN, Works, draw_works
 
-WORKS = 0.4
+WORKS = 0.35
 """How many runs have more behind them than a plain pipeline."""
 
 
@@ -86,6 +86,11 @@ class Scenario:
     echo_guard: bool
     answer_on: bool
     works: Works = PLAIN
+
+
+def drawn(seed: int) -> Scenario:
+    """The scenario of a seed."""
+    return draw(Random(f"{seed} world"))
 
 
 def draw(rng: Random) -> Scenario:

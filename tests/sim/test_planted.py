@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import count, islice
+
 import pytest
 
 from tests.sim.faults import FAULTS
+from tests.sim.scenario import drawn
+from tests.sim.stage_faults import STAGE_FAULTS
+from tests.sim.works import PLAIN
 from tests.sim.world import run
 
 WITHIN = 40
@@ -14,7 +20,19 @@ WITHIN = 40
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     FAULTS[name](monkeypatch)
-    assert any(_fails(seed) for seed in range(WITHIN)), f"{name} was not found within {WITHIN} seeds"
+    assert _found(range(WITHIN)), f"{name} was not found within {WITHIN} seeds"
+
+
+@pytest.mark.parametrize("name", STAGE_FAULTS)
+def test_a_fault_behind_the_sessions_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In runs that have more behind them than a plain pipeline."""
+    STAGE_FAULTS[name](monkeypatch)
+    seeds = (seed for seed in count() if drawn(seed).works is not PLAIN)
+    assert _found(islice(seeds, WITHIN)), f"{name} was not found within {WITHIN} seeds"
+
+
+def _found(seeds: Iterable[int]) -> bool:
+    return any(_fails(seed) for seed in seeds)
 
 
 def _fails(seed: int) -> bool:

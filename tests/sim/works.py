@@ -78,6 +78,11 @@ class Works:
         """Where a replica of a stage lives; those of the batch lane are processes."""
         return "process" if role in self.processes or replica >= self.live(role) else "inline"
 
+    @property
+    def drops(self) -> bool:
+        """Whether a vocoder that is too slow loses codes, instead of holding up its talker."""
+        return any(edge.policy == "drop_oldest" for edge in self.edges)
+
     def live(self, role: StageRole) -> int:
         """How many replicas of a stage serve the live lane."""
         return self.replicas.get(role, 1)
@@ -101,7 +106,9 @@ def draw_works(rng: Random) -> Works:
     roles: tuple[StageRole, ...] = ("recognizer", "thinker", "talker")
     if rng.random() < 0.5:
         roles = (*roles, "vocoder")
-        edges.append(_edge("talker", "codes", "vocoder", replace(carriage, bound=rng.choice((1, 4, 16)))))
+        policy = rng.choice(("block", "block", "block", "drop_oldest"))
+        carriage = replace(carriage, bound=rng.choice((1, 4, 16)), policy=policy)
+        edges.append(_edge("talker", "codes", "vocoder", carriage))
     return Works(
         processes=frozenset(role for role in roles if rng.random() < 0.8),
         manners=_manners(rng) if rng.random() < 0.8 else None,

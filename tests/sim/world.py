@@ -15,7 +15,7 @@ from tests.sim.clerk import Clerk
 from tests.sim.client import Client
 from tests.sim.clock import Clock
 from tests.sim.people import User
-from tests.sim.scenario import Person, draw
+from tests.sim.scenario import Person, drawn
 from tests.sim.seat import Watch
 from tests.sim.works import PLAIN
 
@@ -46,8 +46,7 @@ class World:
     """One run, a pure function of its seed."""
 
     def __init__(self, seed: int, watch: Watch | None = None) -> None:
-        self._rng = Random(f"{seed} world")
-        self._scenario = draw(self._rng)
+        self._scenario = drawn(seed)
         self._clock = Clock()
         self._watch = watch
         self._cascade = Cascade(self._clock, seed, self._scenario)
