@@ -115,7 +115,7 @@ BLOWS = pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP], ids=["
 
 @BLOWS
 @pytest.mark.parametrize("role", ["thinker", "talker"])
-def test_a_stage_that_goes_in_mid_reply_fails_that_reply_alone(role: StageRole, blow: signal.Signals) -> None:
+def test_f21_a_stage_that_goes_in_mid_reply_fails_that_reply_alone(role: StageRole, blow: signal.Signals) -> None:
     async def scene() -> None:
         async with talking() as (peer, engine):
             if role == "thinker":

@@ -42,7 +42,7 @@ def test_a_worker_that_is_killed_in_mid_reply_is_brought_back() -> None:
     play(scene)
 
 
-def test_a_step_that_wants_too_much_memory_fails_its_job_alone() -> None:
+def test_f26_a_step_that_wants_too_much_memory_fails_its_job_alone() -> None:
     async def scene() -> None:
         async with using(order()) as user:
             before = pid(user)
@@ -227,7 +227,7 @@ def test_a_start_without_a_private_directory_says_what_to_do(monkeypatch: pytest
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_start_removes_what_a_killed_server_left(tmp_path: Path) -> None:
+def test_f24_a_start_removes_what_a_killed_server_left(tmp_path: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     left = Path(tempfile.gettempdir()) / f"duplex-{dead.pid}-left"

@@ -287,7 +287,7 @@ def test_the_stage_of_an_idle_worker_computes_when_nobody_else_does_and_its_cont
 
 
 @pytest.mark.parametrize("words", ["please stall", "please hang", "please freeze"])
-def test_no_worker_outlives_its_server(words: str) -> None:
+def test_f23_no_worker_outlives_its_server(words: str) -> None:
     """Idle, in the middle of a step, and in a step that lets no other thread run."""
     assert _survivors(SERVER, words, workers=3) == []
 

@@ -249,7 +249,7 @@ def test_a_slot_of_a_generation_that_is_over_is_not_filled(plane: Plane) -> None
 # ---- taking back ----
 
 
-def test_what_nobody_opened_is_taken_back(plane: Plane) -> None:
+def test_f22_what_nobody_opened_is_taken_back(plane: Plane) -> None:
     """A reference that is lost on its way, and nobody acknowledges anything: the plane goes on with all its credits."""
     for _ in range(5):
         refs = [sent(plane.sender) for _ in range(SLOTS)]

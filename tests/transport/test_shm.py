@@ -45,7 +45,7 @@ def usable(made: ShmArena) -> bool:
 # ---- deaths ----
 
 
-def test_a_receiver_that_dies_with_leases_leaves_all_credits(made: ShmArena) -> None:
+def test_f22_a_receiver_that_dies_with_leases_leaves_all_credits(made: ShmArena) -> None:
     sender = ShmSender(made)
     refs = [sent(sender) for _ in range(SLOTS)]
     with Far(made) as receiver:
@@ -228,7 +228,7 @@ def holders(label: str) -> list[str]:
     return found
 
 
-def test_killing_all_at_once_leaves_nothing() -> None:
+def test_f24_killing_all_at_once_leaves_nothing() -> None:
     names_before, label = os.listdir("/dev/shm"), f"killed-{os.getpid()}"
     command = [sys.executable, "-P", "-c", SERVER, label]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
