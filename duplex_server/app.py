@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
@@ -121,6 +122,8 @@ async def _load(config: Config, engine: Engine, listener: socket.socket) -> None
     else:
         _tell("loading the models ...")
         await engine.start(lambda line: _tell(f"  {line}"))
+    gc.collect()
+    gc.freeze()  # what was loaded stays: a collection that looks at all of it holds up every session
     voice, voices = config.session.voice, engine.capabilities["talker"].voices
     if voice is not None and voices and voice not in (*voices, *ALIAS_VOICES):
         raise ConfigError(f"the talker has no voice {voice!r}; it has {', '.join(voices)}", "session.voice")

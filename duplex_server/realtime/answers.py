@@ -38,8 +38,10 @@ MUCH = INPUT_RATE_HZ
 """A reply that had less than this left to be heard is as good as heard."""
 SPOKEN = 8
 """So many replies that have fallen silent are remembered: their echo may still be on its way."""
+HELD = 2 * INPUT_RATE_HZ
+"""So much of a tentative reply is made: what is said first must last until the rest is made."""
 HOLD_S = 60.0
-"""A tentative reply is paced as if its first sound ended this much later: no more is made until it is wanted."""
+"""Then it is paced as if its sound ended this much later: no more is made until it is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,10 @@ class Answers:
     def audible(self, now: float) -> bool:
         """True while what a microphone hears may be us: a reply sounds, has a gap, or has only just ended."""
         return bool(self._audible(now))
+
+    def heard_until(self, now: float) -> float:
+        """When all that has been said will have been heard."""
+        return max([now, *(live.playout.free_at for live in self._playing)])
 
     def said(self, began: float, now: float, *, wary: bool) -> Said:
         """What a microphone may have heard of us in a stretch of speech that began at a time and has lasted until now.
@@ -219,7 +225,7 @@ class Answers:
         if live is None:
             return
         live.playout.audio(spoke.samples, spoke.text_span, spoke.exact, spoke.upto_sample)
-        held_s = HOLD_S if live is self._tentative else 0.0
+        held_s = HOLD_S if live is self._tentative and live.playout.track.samples >= HELD else 0.0
         self._out.append(Pace(spoke.reply, live.playout.plays_until(now) + held_s))
         self.advance(now)
 

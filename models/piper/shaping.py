@@ -19,25 +19,59 @@ TAIL_MS: dict[Pause, int] = {"none": 20, "comma": 90, "sentence": 220}  # at mos
 FADE_MS = 4
 PIECE_MS, LEAST_MS = 200, 20
 FULL_SCALE = 32767.0
+UNKNOWN = 1 << 62  # more samples than there will be
 
 
-def shape(sound: NDArray[np.float32], rate_hz: int, pause: Pause) -> tuple[NDArray[np.int16], int]:
-    """Samples of one clause: float32 (n,) in [-1, 1] as synthesised, to int16 (m,) with m <= n.
+class Shaper:
+    """Makes samples of the sound of one clause, which may come in any pieces: int16 of float32 in [-1, 1].
 
-    Also how many samples were left out at its beginning; none are between, so positions only move by that.
+    Silence in front is left out, and what is longer than the pause behind; none between, so that positions only move
+    by `left_out`, which is known once a sample was given. The samples are the same however the sound came.
     """
-    loud = np.nonzero(np.abs(sound) * GAIN > QUIET)[0]
-    if not loud.size:
-        return np.zeros(0, np.int16), len(sound)
-    start = max(0, int(loud[0]) - rate_hz * LEAD_MS // 1000)
-    end = min(len(sound), int(loud[-1]) + 1 + rate_hz * TAIL_MS[pause] // 1000)
-    cut = sound[start:end] * np.float32(GAIN * FULL_SCALE)
-    fade = min(rate_hz * FADE_MS // 1000, len(cut) // 2)
-    ramp = np.linspace(0.0, 1.0, fade, dtype=np.float32)
-    cut[:fade] *= ramp
-    cut[len(cut) - fade :] *= ramp[::-1]
-    samples: NDArray[np.int16] = np.clip(cut, -FULL_SCALE, FULL_SCALE).astype(np.int16)
-    return samples, start
+
+    def __init__(self, rate_hz: int, pause: Pause) -> None:
+        self._lead, self._tail = rate_hz * LEAD_MS // 1000, rate_hz * TAIL_MS[pause] // 1000
+        self._fade = rate_hz * FADE_MS // 1000
+        self._held = np.zeros(0, np.float32)  # what may yet turn out to be silence, or the end
+        self._loud_upto: int | None = None  # in what is held, the end of the last loud sample; None before the first
+        self._given = False
+        self.left_out = 0
+
+    def push(self, sound: NDArray[np.float32], *, last: bool) -> NDArray[np.int16]:
+        """Take more of the sound in, float32 (n,), and give what is sure, int16 (m,). After the last all is given."""
+        held = np.concatenate((self._held, sound))
+        fresh = np.nonzero(np.abs(held[len(self._held) :]) * GAIN > QUIET)[0] + len(self._held)
+        if self._loud_upto is None:
+            skipped = max(0, (int(fresh[0]) if fresh.size else len(held)) - self._lead)
+            if last and not fresh.size:
+                skipped = len(held)
+            held, fresh = held[skipped:], fresh - skipped
+            self.left_out += skipped
+        if fresh.size:
+            self._loud_upto = int(fresh[-1]) + 1
+        loud_upto = self._loud_upto or 0
+        if last:
+            sure = min(len(held), loud_upto + self._tail) if self._loud_upto is not None else 0
+        else:
+            sure = loud_upto - self._fade
+            if sure <= (0 if self._given else 2 * self._fade):
+                sure = 0
+        self._held = held[sure:]
+        if self._loud_upto is not None:
+            self._loud_upto = loud_upto - sure
+        return self._samples(held[:sure], last)
+
+    def _samples(self, sound: NDArray[np.float32], last: bool) -> NDArray[np.int16]:
+        cut = sound * np.float32(GAIN * FULL_SCALE)
+        fade = self._fade if self._given else min(self._fade, len(cut) // 2)
+        ramp = np.linspace(0.0, 1.0, fade, dtype=np.float32)
+        if not self._given:
+            cut[:fade] *= ramp
+        if last:
+            cut[len(cut) - fade :] *= ramp[::-1]
+        self._given |= bool(len(cut))
+        samples: NDArray[np.int16] = np.clip(cut, -FULL_SCALE, FULL_SCALE).astype(np.int16)
+        return samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +101,50 @@ def word_marks(ends: Sequence[int], heard: Sequence[int], left_out: int, samples
     return marks
 
 
-def pieces(marks: Sequence[Mark], rate_hz: int, exact: bool) -> Iterator[tuple[slice, tuple[int, int]]]:
-    """Cut a clause at its marks and into pieces of at most `PIECE_MS`, each with the characters that it speaks.
+class Cutter:
+    """Cuts the samples of one clause, as they come, where its words end and into pieces of at most `PIECE_MS`.
 
-    What lies between two marks is spoken when the second is reached if that is `exact`, else in proportion.
+    `ends` are the samples of the whole sound at which the words end, `heard` the characters of the caption at each of
+    them, of `chars` in all. A piece comes with the characters that it speaks, from and up to. Between two words' ends
+    nothing is spoken before the second is reached. Without ends the characters are in proportion.
     """
-    most = rate_hz * PIECE_MS // 1000
-    at = chars = 0
-    for mark in marks:
-        samples, fresh = mark.upto_sample - at, mark.chars - chars
-        count = -(-samples // most)
-        said = 0
-        for number in range(1, count + 1):
-            piece = slice(at + samples * (number - 1) // count, at + samples * number // count)
-            upto = 0 if exact and number < count else fresh * number // count
-            yield piece, (chars + said, chars + upto)
-            said = upto
-        at, chars = mark.upto_sample, mark.chars
+
+    def __init__(self, ends: Sequence[int] | None, heard: Sequence[int], chars: int, rate_hz: int) -> None:
+        self._ends, self._heard, self._all, self._rate_hz = ends, heard, chars, rate_hz
+        self._kept = np.zeros(0, np.int16)
+        self._at = self._chars = 0
+
+    def cut(
+        self, samples: NDArray[np.int16], left_out: int, *, last: bool, whole: int | None = None
+    ) -> Iterator[tuple[NDArray[np.int16], tuple[int, int]]]:
+        """Take samples in and give pieces. With the last, `whole` says how many there were before some were cut off."""
+        self._kept = np.concatenate((self._kept, samples))
+        have = self._at + len(self._kept)
+        sure = have if last else have - self._rate_hz * LEAST_MS // 1000
+        for mark in self._marks(left_out, have, last, whole):
+            if mark.upto_sample <= self._at:
+                continue
+            while self._at < mark.upto_sample:
+                left = mark.upto_sample - self._at
+                size = left // -(-left // (self._rate_hz * PIECE_MS // 1000))
+                if self._at + size > sure:
+                    return
+                spoken = mark.chars - self._chars if size == left else 0
+                if self._ends is None:
+                    spoken = (mark.chars - self._chars) * size // left
+                yield self._kept[:size], (self._chars, self._chars + spoken)
+                self._kept = self._kept[size:]
+                self._at, self._chars = self._at + size, self._chars + spoken
+
+    def _marks(self, left_out: int, have: int, last: bool, whole: int | None) -> list[Mark]:
+        if self._ends is None:
+            return [Mark(have, self._all * have // (whole or have))] if last and have else []
+        if whole is not None:
+            said = [mark for mark in self._word_marks(left_out, whole) if mark.upto_sample <= have]
+            return [*said, Mark(have, said[-1].chars if said else 0)]
+        marks = self._word_marks(left_out, have if last else UNKNOWN)
+        return [*marks, Mark(have, self._all)] if last else marks
+
+    def _word_marks(self, left_out: int, samples: int) -> list[Mark]:
+        assert self._ends is not None
+        return word_marks(self._ends, self._heard, left_out, samples, self._rate_hz)

@@ -11,9 +11,10 @@ from typing import Literal
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from models.piper.shaping import Mark, pieces, shape, word_marks
-from models.piper.voice import STRESS_TEXT, Utterance, Voice
+from models.piper.shaping import Cutter, Shaper
+from models.piper.voice import Saying, Voice
 from models.runtime.spoken import Clause, SpokenText
 from models.sources import resolve
 from pipeline.chunk import Audio, Caption, Chunk, End, Failed, Fence, Job, Payload, Prepare, Reply, Speak, Text
@@ -37,6 +38,17 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(slots=True)
+class _Said:
+    """The clause that is being said; `samples` of it went out."""
+
+    clause: Clause
+    saying: Saying
+    shaper: Shaper
+    cutter: Cutter
+    samples: int = 0
+
+
+@dataclass(slots=True)
 class _Speech:
     """A reply that is being said. `clauses` wait for their turn; `chars` of captions and `samples` went out."""
 
@@ -46,6 +58,7 @@ class _Speech:
     max_samples: int | None
     text: SpokenText
     clauses: deque[Clause] = field(default_factory=deque)
+    said: _Said | None = None
     over: bool = False
     cut: bool = False
     chars: int = 0
@@ -75,7 +88,7 @@ class _Speech:
 
 
 class PiperTalker:
-    """A `Stepped` talker. A step says one clause: its caption, then its sound in pieces of at most 200 ms.
+    """A `Stepped` talker. A step says a window of a clause: first its caption, its sound in pieces of at most 200 ms.
 
     A piece ends where a word does, and its span is that of the words that end in it: the joined spans of a reply are
     its joined captions. With a voice that can't tell when its words are said, spans are in proportion inside a clause,
@@ -108,7 +121,6 @@ class PiperTalker:
             log.warning(
                 "the voice %s can't tell when its words are said: what was heard is estimated", voice.card.voices[0]
             )
-        voice.speak(STRESS_TEXT, "", 1.0)  # the first run is slower, and the longest shapes the memory arena
         self._voice = voice
 
     def _loaded(self) -> Voice:
@@ -153,64 +165,57 @@ class PiperTalker:
             for given in item.inputs:
                 speech.take(given.payload)
             chunks += self._say_next(speech)
-            if not speech.clauses and item.fence in self._speeches:
+            if speech.said is None and not speech.clauses and item.fence in self._speeches:
                 idle.add(item.fence)
         return Step(tuple(chunks), frozenset(idle))
 
     def _say_next(self, speech: _Speech) -> list[Chunk]:
+        if speech.said is None and speech.clauses and not self._begin(speech):
+            return []  # interrupted: the clause waits for another step
         chunks: list[Chunk] = []
-        if speech.clauses:
-            said = self._say(speech, speech.clauses[0])
-            if said is None:
-                return []  # interrupted: the clause waits for another step
-            speech.clauses.popleft()
-            chunks = said
-        said_all = speech.over and not speech.clauses
+        if speech.said is not None:
+            sound = speech.said.saying.more()
+            if sound is None:
+                return []  # interrupted: so does its window
+            chunks = self._say(speech, speech.said, sound)
+        said_all = speech.over and not speech.clauses and speech.said is None
         if speech.cut or said_all:
             chunks.append(self._finish(speech, "length" if speech.cut else "stop"))
         return chunks
 
-    def _say(self, speech: _Speech, clause: Clause) -> list[Chunk] | None:
-        voice = self._loaded()
-        said = voice.speak(clause.spoken, speech.voice, speech.speed)
-        if said is None:
-            return None
-        rate_hz = voice.card.rate_hz
-        pcm, left_out = shape(said.sound, rate_hz, clause.pause)
-        if not len(pcm):
-            return []  # the voice has no sound for it, so no caption says it
-        kept = len(pcm) if speech.max_samples is None else min(len(pcm), speech.max_samples - speech.samples)
-        speech.cut = kept < len(pcm)
-        chunks = [speech.chunk(Caption(clause.caption))]
-        marks = _cut_off(_marks(clause, said, left_out, len(pcm), rate_hz), kept, voice.aligned)
-        for part, (start, stop) in pieces(marks, rate_hz, voice.aligned):
-            piece = pcm[part].astype(np.dtype("<i2"), copy=False)
+    def _begin(self, speech: _Speech) -> bool:
+        """Begin the next clause. False when it was interrupted."""
+        voice, clause = self._loaded(), speech.clauses[0]
+        saying = voice.speak(clause.spoken, speech.voice, speech.speed)
+        if saying is None:
+            return False
+        speech.clauses.popleft()
+        if not saying.over:
+            rate_hz = voice.card.rate_hz
+            cutter = Cutter(saying.word_ends, clause.heard, len(clause.caption), rate_hz)
+            speech.said = _Said(clause, saying, Shaper(rate_hz, clause.pause), cutter)
+        return True
+
+    def _say(self, speech: _Speech, said: _Said, sound: NDArray[np.float32]) -> list[Chunk]:
+        voice, last, whole = self._loaded(), said.saying.over, None
+        pcm = said.shaper.push(sound, last=last)
+        left = len(pcm) if speech.max_samples is None else speech.max_samples - speech.samples - said.samples
+        if len(pcm) > left:
+            speech.cut, last, whole = True, True, said.samples + len(pcm)
+            pcm = pcm[:left]
+        # If the voice has no sound for a clause, no caption says it.
+        chunks = [speech.chunk(Caption(said.clause.caption))] if len(pcm) and not said.samples else []
+        said.samples += len(pcm)
+        for piece, (start, stop) in said.cutter.cut(pcm, said.shaper.left_out, last=last, whole=whole):
             span = speech.chars + start, speech.chars + stop
-            chunks.append(speech.chunk(Audio(piece.tobytes(), rate_hz), span, voice.aligned))
-        speech.chars += len(clause.caption)
-        speech.samples += kept
+            sound_of_it = piece.astype(np.dtype("<i2"), copy=False).tobytes()
+            chunks.append(speech.chunk(Audio(sound_of_it, voice.card.rate_hz), span, voice.aligned))
+        if last:
+            speech.chars += len(said.clause.caption) if said.samples else 0
+            speech.samples += said.samples
+            speech.said = None
         return chunks
 
     def _finish(self, speech: _Speech, finish: Literal["stop", "length"]) -> Chunk:
         self.drop(speech.fence)
         return speech.chunk(End(finish))
-
-
-def _marks(clause: Clause, said: Utterance, left_out: int, samples: int, rate_hz: int) -> list[Mark]:
-    """When what of the clause has been said, in the `samples` that were made of it; the last is its end."""
-    whole = Mark(samples, len(clause.caption))
-    if said.word_ends is None:
-        return [whole]
-    marks = word_marks(said.word_ends, clause.heard, left_out, samples, rate_hz)
-    return marks if marks[-1].upto_sample == samples else [*marks, whole]
-
-
-def _cut_off(marks: list[Mark], kept: int, exact: bool) -> list[Mark]:
-    """The marks of the first `kept` samples."""
-    inside = [mark for mark in marks if mark.upto_sample <= kept]
-    if len(inside) == len(marks) or (inside and inside[-1].upto_sample == kept):
-        return inside
-    before, after = inside[-1] if inside else Mark(0, 0), marks[len(inside)]
-    share = (kept - before.upto_sample) / (after.upto_sample - before.upto_sample)
-    chars = before.chars + (0 if exact else int((after.chars - before.chars) * share))
-    return [*inside, Mark(kept, chars)]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.piper.alignment import SpokenWord, spoken_words, word_ends
-from models.piper.graph import with_lengths
+from models.piper.graph import Parts, take_apart
 from models.runtime.traced import Traced, heard_chars
 
 SOUNDS = {"in": ["ɪn"], "the": ["ðə"], "hour": ["aʊɚ"], "a.m.": ["eɪ", "ɛm"], "-": [], "I": ["aɪ"], "am": ["æm"]}
@@ -89,18 +89,18 @@ def model(*nodes: bytes) -> bytes:
 
 def test_the_rounded_lengths_become_an_output() -> None:
     plain = model(node(b"Exp", b"x"), node(b"Ceil", b"lengths"), node(b"Mul", b"y"))
-    assert with_lengths(plain) == plain + field(7, field(12, field(1, b"lengths")))
+    assert take_apart(plain) == Parts(plain + field(7, field(12, field(1, b"lengths"))))
 
 
 @pytest.mark.parametrize("nodes", [(), (node(b"Exp", b"x"),), (node(b"Ceil", b"x"), node(b"Ceil", b"y"))])
 def test_a_model_whose_lengths_are_not_certain_stays_as_it_is(nodes: tuple[bytes, ...]) -> None:
-    assert with_lengths(model(*nodes)) is None
+    assert take_apart(model(*nodes)) is None
 
 
 @pytest.mark.parametrize("wrong", [b"no model", b"\x3b", b"\x08\xff"])
 def test_what_is_no_model_is_an_error(wrong: bytes) -> None:
     with pytest.raises((ValueError, IndexError)):
-        with_lengths(wrong)
+        take_apart(wrong)
 
 
 # ---- rewritten text ------------------------------------------------------------------------------------------------

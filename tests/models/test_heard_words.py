@@ -132,7 +132,7 @@ def test_spans_are_exact_rise_and_cover_the_captions(talker: PiperTalker, text: 
 def test_a_voice_that_can_not_tell_estimates_and_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("models.piper.voice.with_lengths", lambda _: None)
+    monkeypatch.setattr("models.piper.voice.take_apart", lambda _: None)
     stage = PiperTalker(Options(threads=1))
     stage.load()
     assert len([record for record in caplog.records if "what was heard is estimated" in record.message]) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import jiwer
@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from models.piper.family import FAMILY
-from models.piper.shaping import GAIN, LEAST_MS, PIECE_MS, Mark, pieces, shape, word_marks
-from models.piper.talker import Options, PiperTalker
-from models.piper.voice import Card, read_card
+from models.piper.shaping import GAIN, LEAST_MS, PIECE_MS, Cutter, Shaper
+from models.piper.talker import JOE, Options, PiperTalker
+from models.piper.voice import FIRST_FRAMES, STRESS_TEXT, Card, Saying, Voice, read_card
 from models.registry import load_family
+from models.runtime.clauses import Pause
+from models.sources import resolve
 from models.whisper.recognizer import Recognizer
 from pipeline.chunk import (
     Audio,
@@ -288,40 +290,142 @@ def test_clauses_meet_without_a_click_and_without_long_silence(talker: PiperTalk
     assert 8_000 < np.abs(everything.astype(np.int32)).max() < 32_767
 
 
+def shape(whole: NDArray[np.float32], pause: Pause, cuts: Sequence[int] = ()) -> tuple[NDArray[np.int16], int]:
+    """What is given of a sound that comes in pieces, and how much was left out in front."""
+    shaper = Shaper(RATE_HZ, pause)
+    parts = np.split(whole, sorted(min(cut, len(whole)) for cut in cuts))
+    given = [shaper.push(part, last=number == len(parts)) for number, part in enumerate(parts, 1)]
+    return np.concatenate(given), shaper.left_out
+
+
 def test_silence_stays_silent_and_short_sounds_survive() -> None:
-    assert len(shape(np.zeros(5000, np.float32), RATE_HZ, "sentence")[0]) == 0
-    assert len(shape(np.zeros(0, np.float32), RATE_HZ, "none")[0]) == 0
+    assert len(shape(np.zeros(5000, np.float32), "sentence")[0]) == 0
+    assert len(shape(np.zeros(0, np.float32), "none")[0]) == 0
     click = np.zeros(5000, np.float32)
     click[2500] = 0.5
-    pcm, left_out = shape(click, RATE_HZ, "none")
+    pcm, left_out = shape(click, "none")
     assert np.abs(pcm).max() == int(0.5 * GAIN * 32767)
     assert int(np.argmax(np.abs(pcm))) + left_out == 2500, "what was left out in front is told to the sample"
-    assert len(shape(np.ones(1, np.float32), RATE_HZ, "none")[0]) == 1
+    assert len(shape(np.ones(1, np.float32), "none")[0]) == 1
+
+
+STRETCHES = st.lists(st.tuples(st.integers(0, 4000), st.sampled_from([0.0, 0.003, 0.3, -0.6])), max_size=6)
+
+
+@given(STRETCHES, st.lists(st.integers(0, 20_000), max_size=8), st.sampled_from(["none", "comma", "sentence"]))
+def test_a_sound_is_shaped_alike_however_it_comes(
+    stretches: list[tuple[int, float]], cuts: list[int], pause: Pause
+) -> None:
+    levels = [np.full(length, level, np.float32) for length, level in stretches]
+    whole = np.concatenate([np.zeros(0, np.float32), *levels])
+    (at_once, left_out), (in_pieces, left_out_of_pieces) = shape(whole, pause), shape(whole, pause, cuts)
+    np.testing.assert_array_equal(at_once, in_pieces)
+    assert left_out == left_out_of_pieces
 
 
 WORDS = st.lists(st.tuples(st.integers(0, 9000), st.integers(1, 12)), min_size=1, max_size=20)
+Cut = list[tuple[int, tuple[int, int]]]
 
 
-@given(WORDS, st.booleans())
-def test_pieces_cover_samples_and_characters(words: list[tuple[int, int]], exact: bool) -> None:
+def cut_up(cutter: Cutter, samples: int, left_out: int, cuts: Sequence[int], lost: int) -> Cut:
+    """The length of each piece and its characters, of a clause that comes cut, of which the end is lost."""
+    bounds = [0, *sorted(min(cut, samples) for cut in cuts), samples]
+    found: Cut = []
+    for number, (start, stop) in enumerate(pairwise(bounds), 2):
+        last = number == len(bounds)
+        whole = samples + lost if last and lost else None
+        piece = np.arange(start, stop, dtype=np.int64).astype(np.int16)
+        for part, span in cutter.cut(piece, left_out, last=last, whole=whole):
+            assert part[0] == np.int64(sum(length for length, _ in found)).astype(np.int16), "in order, and none twice"
+            found.append((len(part), span))
+    return found
+
+
+@given(WORDS, st.booleans(), st.lists(st.integers(0, 200_000), max_size=6))
+def test_pieces_cover_samples_and_characters(words: list[tuple[int, int]], exact: bool, cuts: list[int]) -> None:
     lengths, chars = zip(*words, strict=True)
     ends, heard = list(accumulate(lengths)), list(accumulate(chars))
     samples = ends[-1] + 100
-    marks = [*word_marks([end + 777 for end in ends], heard, 777, samples, RATE_HZ), Mark(samples, heard[-1])]
-    cut = list(pieces(marks, RATE_HZ, exact))
-    assert [part.start for part, _ in cut] == [0, *(part.stop for part, _ in cut[:-1])]
-    assert cut[-1][0].stop == samples
-    assert all(0 < part.stop - part.start <= RATE_HZ * PIECE_MS // 1000 for part, _ in cut)
+    cutter = Cutter([end + 777 for end in ends] if exact else None, heard, heard[-1], RATE_HZ)
+    cut = cut_up(cutter, samples, 777, cuts, 0)
+    assert sum(length for length, _ in cut) == samples
+    assert all(0 < length <= RATE_HZ * PIECE_MS // 1000 for length, _ in cut)
     assert [span[0] for _, span in cut] == [0, *(span[1] for _, span in cut[:-1])]
     assert cut[-1][1][1] == heard[-1]
     if exact:
-        for part, (_, stop) in cut:
-            done = [count for end, count in zip(ends, heard, strict=True) if max(end, 1) <= part.stop]
+        for at, (_, (_, stop)) in zip(accumulate(length for length, _ in cut), cut, strict=True):
+            done = [count for end, count in zip(ends, heard, strict=True) if max(end, 1) <= at]
             assert stop <= max(done, default=0), "no word is claimed before it ends"
-            late = [
-                count for end, count in zip(ends, heard, strict=True) if end <= part.stop - RATE_HZ * LEAST_MS // 1000
-            ]
+            late = [count for end, count in zip(ends, heard, strict=True) if end <= at - RATE_HZ * LEAST_MS // 1000]
             assert stop >= max(late, default=0), "and none is held back"
+
+
+@given(WORDS, st.booleans(), st.lists(st.integers(0, 200_000), max_size=6), st.integers(1, 50_000))
+def test_of_a_clause_that_is_cut_short_only_what_is_said_is_claimed(
+    words: list[tuple[int, int]], exact: bool, cuts: list[int], samples: int
+) -> None:
+    lengths, chars = zip(*words, strict=True)
+    ends, heard = list(accumulate(lengths)), list(accumulate(chars))
+    lost = max(1, ends[-1] + 100 - samples)
+    cut = cut_up(Cutter(ends if exact else None, heard, heard[-1], RATE_HZ), samples, 0, cuts, lost)
+    assert sum(length for length, _ in cut) == samples
+    claimed = cut[-1][1][1]
+    if exact:
+        assert claimed <= max((count for end, count in zip(ends, heard, strict=True) if end <= samples), default=0)
+    else:
+        assert claimed <= heard[-1] * samples // (samples + lost)
+
+
+# ---- windows -------------------------------------------------------------------------------------------------------
+
+
+def begun(voice: Voice, text: str) -> Saying:
+    saying = voice.speak(text, "", 1.0)
+    assert saying is not None
+    return saying
+
+
+def window(saying: Saying) -> NDArray[np.float32]:
+    made = saying.more()
+    assert made is not None
+    return made
+
+
+def test_f28_sound_made_in_windows_is_that_of_the_whole() -> None:
+    voice = Voice(Path(resolve(JOE)), 1)
+    assert voice.windowed
+    saying = begun(voice, STRESS_TEXT)
+    sentence = saying._sentences[0]
+    whole = voice.decode(sentence, sentence.frames)
+    windows = [window(saying)]
+    while not saying.over:
+        windows.append(window(saying))
+    assert len(windows) > 3
+    assert len(windows[0]) == FIRST_FRAMES * voice.hop
+    assert saying.word_ends is not None
+    assert saying.word_ends[-1] <= len(whole)
+    np.testing.assert_allclose(np.concatenate(windows), whole, atol=1e-4)
+
+
+def test_a_voice_with_a_wider_context_is_not_made_in_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.piper.voice.CONTEXT_FRAMES", 4)
+    voice = Voice(Path(resolve(JOE)), 1)
+    assert not voice.windowed
+    saying = begun(voice, STRESS_TEXT)
+    window(saying)
+    assert saying.over
+
+
+def test_the_first_words_are_there_before_the_clause_is_made(talker: PiperTalker) -> None:
+    text = "Considerable measures concerning international representatives are taken."
+    talker.admit(Speak(FENCE))
+    first = talker.step([work(Text(text), End())])
+    assert captions(first.chunks) == text
+    assert len(sound(first.chunks)) < FIRST_FRAMES * 256
+    assert first.idle == frozenset()
+    rest = run(talker, work())
+    assert captions(rest) == ""
+    assert len(sound(rest)) > len(sound(first.chunks))
 
 
 # ---- what it says of itself ----------------------------------------------------------------------------------------

@@ -49,11 +49,12 @@ def test_the_sound_is_there_when_the_turn_is_over_and_nothing_was_made_twice(tal
 
 def test_what_is_made_ahead_of_the_turn_is_bounded_and_goes_on_when_it_is_wanted(talk: Talk) -> None:
     pause(talk)
-    talk.speak(("It is noon.", 1000), end=False)
-    held = talk.effects(Pace)[-1]
-    assert held.plays_until > talk.now + 30
+    talk.speak(("It is ", 1000), end=False)
+    assert talk.effects(Pace)[-1].plays_until < talk.now + 3, "what is said first lasts until the rest is made"
+    talk.speak(("noon.", 1000), end=False)
+    assert talk.effects(Pace)[-1].plays_until > talk.now + 30
     talk.silence(500)
-    assert talk.effects(Pace)[-1].plays_until == pytest.approx(talk.now + 1.0, abs=0.5)
+    assert talk.effects(Pace)[-1].plays_until == pytest.approx(talk.now + 2.0, abs=0.5)
 
 
 def test_a_user_who_goes_on_leaves_no_trace_of_it(talk: Talk) -> None:
