@@ -24,15 +24,14 @@ _SLACK = SLACK_MS * INPUT_RATE_HZ // 1000
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Audio up to `upto_sample` speaks the caption's characters [start, stop); if `exact`, those that end in it."""
+    """Audio from the mark before up to `upto_sample` speaks the caption up to `stop`; if `exact`, what ends in it."""
 
     upto_sample: int
-    start: int
     stop: int
     exact: bool = True
 
 
-_NOTHING = Mark(0, 0, 0)
+_NOTHING = Mark(0, 0)
 
 
 class Track:
@@ -59,9 +58,9 @@ class Track:
         last = self._marks[-1] if self._marks else _NOTHING
         upto = max(last.upto_sample, self.samples if upto_sample is None else upto_sample)
         if text_span is None:
-            self._marks.append(Mark(upto, last.stop, last.stop, last.exact))
+            self._marks.append(Mark(upto, last.stop, last.exact))
         else:
-            self._marks.append(Mark(upto, *text_span, exact))
+            self._marks.append(Mark(upto, text_span[1], exact))
 
     def cut(self, samples: int) -> None:
         """Only the first `samples` were ever sent."""
@@ -79,8 +78,7 @@ class Track:
         if index < len(self._marks) and not self._marks[index].exact:
             mark, before = self._marks[index], self._marks[index - 1] if index else _NOTHING
             share = (samples - before.upto_sample) / max(1, mark.upto_sample - before.upto_sample)
-            at = mark.start + int(share * (mark.stop - mark.start))
-            return _whole_words(caption, max(at, before.stop))
+            return _whole_words(caption, before.stop + int(share * (mark.stop - before.stop)))
         over = bisect_right(self._marks, samples + _SLACK, key=lambda mark: mark.upto_sample)
         ended = self._marks[over - 1] if over else _NOTHING
         if ended.exact and ended.stop < len(caption):

@@ -40,6 +40,14 @@ def test_a_pause_speaks_nothing_new() -> None:
     assert track.heard_text("Good day. And", 3000) == "Good day. And"
 
 
+def test_words_whose_sound_was_lost_on_the_way_are_not_claimed_before_those_after_them_are_heard() -> None:
+    track = Track()
+    track.grow(1000, (0, 4))
+    track.grow(1000, (15, 20))
+    assert track.heard_text("Good day to all people", 1010) == "Good"
+    assert track.heard_text("Good day to all people", 1600) == "Good day to"
+
+
 def test_a_caption_without_sound_was_not_heard() -> None:
     assert Track().heard_text("Good day.", 0) == ""
     track = Track()
