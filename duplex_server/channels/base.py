@@ -23,7 +23,7 @@ class Channel(Protocol):
         """Queue an event. Raises `SlowPeer` when too much waits already."""
 
     def play(self, place: PlayAudio, pcm: bytes) -> None:
-        """Give the peer sound of a reply: int16 at 24 kHz."""
+        """Give the peer sound of a reply: int16 at 24 kHz, with nothing in it that has no room in `place.format`."""
 
     def clear(self, reply: Reply) -> None:
         """Fall silent, as far as the channel plays by itself."""

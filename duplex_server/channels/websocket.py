@@ -10,8 +10,10 @@ from collections import deque
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from duplex_server.channels.base import SlowPeer
+from duplex_server.realtime.dialect import Codec
 from duplex_server.realtime.effects import PlayAudio
-from duplex_server.realtime.wire import AnyServerEvent, AudioDelta, encode
+from duplex_server.realtime.formats import encode
+from duplex_server.realtime.wire import AnyServerEvent, AudioDelta
 from pipeline.chunk import Reply
 
 log = logging.getLogger(__name__)
@@ -28,8 +30,8 @@ CLOSE_SLOW = 1008
 class WebSocketChannel:
     """A peer's WebSocket, already accepted. `run` writes what is queued, for as long as the connection lasts."""
 
-    def __init__(self, socket: WebSocket) -> None:
-        self._socket = socket
+    def __init__(self, socket: WebSocket, codec: Codec) -> None:
+        self._socket, self._codec = socket, codec
         self._outbox: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._more = asyncio.Event()
@@ -76,7 +78,8 @@ class WebSocketChannel:
         return data if isinstance(data, bytes) else b""
 
     def send(self, event: AnyServerEvent) -> None:
-        self._queue(encode(event))
+        for frame in self._codec.encode(event):
+            self._queue(frame)
 
     def play(self, place: PlayAudio, pcm: bytes) -> None:
         delta = AudioDelta(
@@ -85,9 +88,9 @@ class WebSocketChannel:
             item_id=place.item_id,
             output_index=place.output_index,
             content_index=place.content_index,
-            delta=binascii.b2a_base64(pcm, newline=False).decode(),
+            delta=binascii.b2a_base64(encode(pcm, place.format, place.from_sample), newline=False).decode(),
         )
-        self._queue(encode(delta))
+        self.send(delta)
 
     def clear(self, reply: Reply) -> None:
         """Nothing to do: the sound is at the peer, which cuts it at `speech_started`; run-ahead keeps it small."""

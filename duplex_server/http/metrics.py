@@ -12,6 +12,7 @@ from starlette.routing import Route
 from duplex_server import auth
 from duplex_server.config import ServerSettings
 from duplex_server.errors import error_response
+from duplex_server.http.keys import CHALLENGE
 from duplex_server.metrics import Metrics, Snapshot
 
 
@@ -25,7 +26,7 @@ def routes(metrics: Metrics, look: Callable[[], Snapshot], settings: ServerSetti
                 HTTPStatus.UNAUTHORIZED,
                 "Metrics need one of the server's keys as Authorization: Bearer, or server.metrics_open.",
                 code="invalid_api_key",
-                headers={"WWW-Authenticate": "Bearer"},
+                headers=CHALLENGE,
             )
         body, content_type = await metrics.render(request.headers.get("accept", ""), look())
         return Response(body, headers={"Content-Type": content_type})

@@ -5,28 +5,33 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import time
+from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
 
-from starlette.routing import WebSocketRoute
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from duplex_server import auth
+from duplex_server.auth import Door
 from duplex_server.channels.websocket import WebSocketChannel
 from duplex_server.config import Config
+from duplex_server.ephemeral import EphemeralKeys, Grant
 from duplex_server.errors import error_response
+from duplex_server.http.keys import CHALLENGE, WRONG_KEY
+from duplex_server.http.starting import asked_by, session_config
 from duplex_server.metrics import Losses, Refusal, SessionMetrics
+from duplex_server.origins import Origins, refusal
 from duplex_server.realtime import wire
-from duplex_server.realtime.config import SessionConfig
+from duplex_server.realtime.dialect import open_codec
 from duplex_server.realtime.driver import Driver
 from pipeline.engine import Engine
 
 log = logging.getLogger(__name__)
 
 PATHS = ("/v1/realtime", "/realtime", "/openai/v1/realtime")
-DEFAULT_MODEL = "gpt-realtime"
-DEFAULT_VOICE = "marin"
 RETRY_FULL_S = 10
 RETRY_LOADING_S = 2
 CLOSE_UNAUTHORIZED = 3000
@@ -35,8 +40,13 @@ CLOSE_UNAUTHORIZED = 3000
 class Sessions:
     """The live sessions of the server; it lets no more in than there is room for."""
 
-    def __init__(self, config: Config, engine: Engine, metrics: SessionMetrics) -> None:
+    def __init__(
+        self, config: Config, engine: Engine, metrics: SessionMetrics, ephemeral: EphemeralKeys | None = None
+    ) -> None:
         self._config, self._engine, self._metrics = config, engine, metrics
+        settings = config.server
+        self.door = Door(settings.api_keys, EphemeralKeys() if ephemeral is None else ephemeral)
+        self._pages = Origins.of(settings.allowed_origins, keyless=not settings.api_keys)
         self._live: set[str] = set()
         self._drivers: dict[str, Driver] = {}
         self._past = Losses()  # of the sessions that are over
@@ -52,8 +62,12 @@ class Sessions:
         """What was lost in all sessions so far."""
         return sum(map(_losses, self._drivers.values()), self._past)
 
-    def routes(self) -> list[WebSocketRoute]:
-        return [WebSocketRoute(path, self.open) for path in PATHS]
+    def routes(self) -> list[BaseRoute]:
+        """Each address for a WebSocket, and for whoever comes there without asking for one."""
+        return [
+            *(WebSocketRoute(path, self.open) for path in PATHS),
+            *(Route(path, _not_a_socket, methods=["GET", "POST"]) for path in PATHS),
+        ]
 
     async def stop(self, within_s: float) -> None:
         """Take no more peers, and end those that are there: replies under way have so long to end."""
@@ -66,23 +80,20 @@ class Sessions:
         """Take one peer through its whole session."""
         offered = auth.offered_protocols(socket.headers)
         by_protocol = auth.protocol_key(offered)
-        key = by_protocol if by_protocol is not None else auth.header_key(socket.headers)
-        known = auth.allowed(key, self._config.server.api_keys)
-        if not self._config.server.api_keys and auth.foreign(socket.headers):
-            message = "A page of another host may use this server with a key only: set server.api_keys."
-            await self._deny(socket, HTTPStatus.FORBIDDEN, "foreign_origin", message)
+        grant = self.door.admit(by_protocol if by_protocol is not None else auth.header_key(socket.headers))
+        if not self._pages.admits(socket.headers):
+            await self._deny(socket, HTTPStatus.FORBIDDEN, "foreign_origin", refusal(socket.headers))
             return
-        if not known and by_protocol is None:
-            message = "Incorrect API key provided. Set Authorization: Bearer to one of the server's keys."
-            await self._deny(socket, HTTPStatus.UNAUTHORIZED, "invalid_api_key", message)
+        if grant is None and by_protocol is None:
+            await self._deny(socket, HTTPStatus.UNAUTHORIZED, "invalid_api_key", WRONG_KEY, headers=CHALLENGE)
             return
-        if known and (await self._not_served(socket) or await self._refused(socket)):
+        if grant is not None and (await self._not_served(socket) or await self._refused(socket)):
             return
         stream = f"s{secrets.token_hex(8)}"
         self._live.add(stream)
         try:
             await socket.accept(auth.SUBPROTOCOL if auth.SUBPROTOCOL in offered else None)
-            await (self._hold(socket, stream) if known else self._turn_away(socket))
+            await (self._hold(socket, stream, grant) if grant is not None else self._turn_away(socket))
         finally:
             self._live.discard(stream)
 
@@ -92,8 +103,8 @@ class Sessions:
         if call_id := query.get("call_id"):
             message = f"There is no call {call_id!r} to attach to."
             await self._deny(socket, HTTPStatus.NOT_FOUND, "call_not_found", message, param="call_id")
-        elif (intent := query.get("intent", "conversation")) != "conversation":
-            message = f"Sessions with intent={intent} are not served. Open one with a model, and leave intent out."
+        elif (intent := query.get("intent", "conversation")) not in ("conversation", "transcription"):
+            message = f"Sessions with intent={intent} are not served. Take intent=transcription, or leave it out."
             await self._deny(socket, HTTPStatus.BAD_REQUEST, "unsupported_operation", message, param="intent")
         else:
             return False
@@ -111,7 +122,8 @@ class Sessions:
         else:
             return False
         message = f"{reason} Try again in {retry_s} s."
-        await self._deny(socket, HTTPStatus.SERVICE_UNAVAILABLE, code, message, retry_s=retry_s)
+        headers = {"Retry-After": str(retry_s)}
+        await self._deny(socket, HTTPStatus.SERVICE_UNAVAILABLE, code, message, headers=headers)
         return True
 
     async def _deny(
@@ -122,11 +134,10 @@ class Sessions:
         message: str,
         *,
         param: str | None = None,
-        retry_s: int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         """Refuse the handshake."""
         self._metrics.refused(code)
-        headers = {"Retry-After": str(retry_s)} if retry_s is not None else None
         await socket.send_denial_response(error_response(status, message, code=code, param=param, headers=headers))
 
     async def _turn_away(self, socket: WebSocket) -> None:
@@ -139,13 +150,15 @@ class Sessions:
         await socket.send_text(wire.encode(wire.Error(event_id="event_1", error=body)).decode())
         await socket.close(CLOSE_UNAUTHORIZED, "invalid_api_key")
 
-    async def _hold(self, socket: WebSocket, stream: str) -> None:
+    async def _hold(self, socket: WebSocket, stream: str, grant: Grant) -> None:
         journal_dir = self._config.server.journal_dir
-        channel = WebSocketChannel(socket)
+        codec = open_codec(self._config.server.dialect, socket.headers, auth.offered_protocols(socket.headers))
+        channel = WebSocketChannel(socket, codec)
         driver = Driver(
             channel,
             self._engine,
-            self._session_config(socket, stream),
+            session_config(self._config, self._engine.capabilities, asked_by(socket.query_params, grant), stream),
+            codec=codec,
             journal_dir=Path(journal_dir) if journal_dir else None,
             watcher=self._metrics,
         )
@@ -163,31 +176,13 @@ class Sessions:
             self._metrics.ended(driver.ending)
         log.info("%s is over; %d stale chunks were dropped", stream, driver.stale_chunks)
 
-    def _session_config(self, socket: WebSocket, stream: str) -> SessionConfig:
-        defaults, lifetime_s = self._config.session, self._config.server.session_minutes * 60
-        talker = self._engine.capabilities["talker"]
-        query = socket.query_params
-        return SessionConfig(
-            stream=stream,
-            id_seed=secrets.token_hex(16),
-            model=query.get("model") or query.get("deployment") or DEFAULT_MODEL,
-            instructions=defaults.instructions,
-            voice=defaults.voice or DEFAULT_VOICE,
-            temperature=defaults.temperature,
-            expires_at=int(time.time() + lifetime_s),
-            lifetime_s=lifetime_s,
-            voices=talker.voices,
-            talker_rate_hz=talker.rate_hz,
-            run_ahead_ms=defaults.run_ahead_ms,
-            client_buffer_ms=defaults.client_buffer_ms,
-            speculate=defaults.speculate,
-            echo_guard=defaults.echo_guard,
-            answer_on=defaults.answer_on,
-            answer_empty=defaults.answer_empty,
-            max_reply_tokens=defaults.max_reply_tokens,
-            max_reply_s=defaults.max_reply_s,
-        )
-
 
 def _losses(driver: Driver) -> Losses:
     return Losses(driver.stale_chunks, driver.session.underruns, driver.dropped_turns, driver.dropped_samples)
+
+
+async def _not_a_socket(request: Request) -> Response:
+    message = f"{request.url.path} takes WebSockets: ask for an upgrade with GET. WebRTC calls are not served."
+    return error_response(
+        HTTPStatus.UPGRADE_REQUIRED, message, code="unsupported_operation", headers={"Upgrade": "websocket"}
+    )

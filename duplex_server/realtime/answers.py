@@ -18,17 +18,18 @@ import msgspec
 
 from duplex_server.realtime import wire
 from duplex_server.realtime.config import SessionConfig
-from duplex_server.realtime.conversation import Conversation, Entry
+from duplex_server.realtime.conversation import Conversation, Entry, parts_of
 from duplex_server.realtime.echo import AT_ONCE_S, ECHO_AFTER_S, Said
 from duplex_server.realtime.effects import Cancel, ClearAudio, Effect, Pace, Send
 from duplex_server.realtime.generation import Generation
+from duplex_server.realtime.hearing import Heard
 from duplex_server.realtime.inputs import Spoke
-from duplex_server.realtime.items import failure_code
+from duplex_server.realtime.items import failure_detail
 from duplex_server.realtime.live import LiveReply
 from duplex_server.realtime.orders import Order
 from duplex_server.realtime.playout import ECHO_S, Playout
 from duplex_server.realtime.response import Response
-from duplex_server.realtime.schema import INPUT_RATE_HZ, CancelReason, ErrorDetail, ResponseStatus, StatusDetails
+from duplex_server.realtime.schema import INPUT_RATE_HZ, CancelReason, ResponseStatus, StatusDetails
 from duplex_server.realtime.wire import AnyServerEvent
 from pipeline.chunk import Chunk, Failed, Part, Reply, Think
 
@@ -84,6 +85,11 @@ class Answers:
         """The conversation's response under way."""
         live = self._default()
         return live.response.id if live else None
+
+    @property
+    def beside(self) -> int:
+        """How many responses run beside the conversation."""
+        return sum(not live.response.in_conversation for live in self._live.values())
 
     def running(self, response_id: str | None) -> LiveReply | None:
         """A response under way, by default the conversation's."""
@@ -179,13 +185,13 @@ class Answers:
         self._out.append(Pace(tentative.generation.reply, tentative.playout.plays_until(now)))
         return tentative
 
-    def resolve(self, item_id: str, failure: Failed | None, now: float) -> None:
+    def resolve(self, heard: Heard, now: float) -> None:
         """A transcript came, or will never come."""
         for live in list(self._live.values()):
-            if item_id in live.generation.waits_for:
-                live.generation.waits_for.discard(item_id)
-                if failure is not None:
-                    live.generation.failure = failure
+            if heard.item_id in live.generation.waits_for:
+                live.generation.waits_for.discard(heard.item_id)
+                live.generation.failure = heard.failure or live.generation.failure
+                live.hear(heard)
                 self._begin(live)
         self.advance(now)
 
@@ -203,10 +209,10 @@ class Answers:
             self._out.append(live.begin(self._parts(live), self._config))
 
     def _parts(self, live: LiveReply) -> tuple[Part, ...]:
-        parts = self._conversation.parts() if live.order.parts is None else live.order.parts
+        entries = tuple(self._conversation) if live.order.context is None else live.order.context
+        parts = parts_of(entries)
         told = {part.id for part in parts}
-        spans = (entry.input_span for entry in self._conversation if entry.item.id in told)
-        live.audio_in_samples = sum(len(span) for span in spans if span)
+        live.audio_in_samples = sum(entry.spoken_samples for entry in entries if entry.item.id in told)
         return parts
 
     # ---- making ---------------------------------------------------------------------------------------------------
@@ -252,7 +258,7 @@ class Answers:
 
     def _finish(self, live: LiveReply) -> None:
         if live.failure is not None:
-            error = ErrorDetail(type="server_error", code=failure_code(live.failure), message=live.failure.message)
+            error = failure_detail(live.failure)
             live.playout.silence()
             self._tell_heard(live, live.playout.sent)
             self._out.append(Cancel(live.generation.reply))

@@ -4,6 +4,19 @@ from __future__ import annotations
 
 import msgspec
 
+from duplex_server.realtime.schema import Include, NoiseType, SessionKind, SessionPatch
+
+
+class Abilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a client's settings the pipeline can honour, besides its voices; a stage that can more is named here."""
+
+    recognizer: str = "local"
+    """The name of the model that transcribes, whatever a client calls it."""
+    languages: tuple[str, ...] = ()
+    """What it understands; with none, any."""
+    noise_reduction: tuple[NoiseType, ...] = ()
+    include: tuple[Include, ...] = ()
+
 
 class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a session knows that its peer did not say."""
@@ -39,3 +52,9 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a turn without words is answered."""
     max_reply_tokens: int
     max_reply_s: float
+    kind: SessionKind = "realtime"
+    start: SessionPatch | None = None
+    """What the session's settings differ by from the server's, before its peer has said anything."""
+    abilities: Abilities = Abilities()
+    strict_settings: bool = False
+    """Whether a setting that can't be honoured is refused, instead of replaced by what can."""

@@ -15,6 +15,7 @@ from duplex_server.realtime.schema import (
     Content,
     FunctionCall,
     FunctionCallOutput,
+    GivenSound,
     InputAudio,
     InputImage,
     InputText,
@@ -36,12 +37,30 @@ class Entry:
     track: Track | None = None  # how an assistant's speech lies along its transcript
     heard_samples: int | None = None  # the model is told what these first samples of it speak, and no more
     ours: bool = False  # a user's item that was our own voice, come back: the model is not told
+    note: str = ""  # what the model is told of an item that has no words
     truncated: bool = False  # the client fixed `heard_samples`: the transcript ends there too
+    given: GivenSound | None = None  # the sound that came with a client's item
+    size: int = 0  # of a client's item, in bytes of JSON
+
+    @property
+    def spoken_samples(self) -> int:
+        """The length of a user's speech."""
+        return len(self.input_span) if self.input_span else self.given.samples if self.given else 0
+
+    @property
+    def samples(self) -> int:
+        """The length of its sound, whoever speaks."""
+        return self.track.samples if self.track else self.spoken_samples
+
+    @property
+    def kept_samples(self) -> int:
+        """As much of its sound as a client may hear again."""
+        cut = self.heard_samples if self.truncated else None
+        return self.samples if cut is None else min(cut, self.samples)
 
     @property
     def audio_ms(self) -> int:
-        samples = len(self.input_span) if self.input_span else self.track.samples if self.track else 0
-        return samples * 1000 // INPUT_RATE_HZ
+        return self.samples * 1000 // INPUT_RATE_HZ
 
 
 def spoken_entry(item_id: str, span: Span, transcript: str | None = None) -> Entry:
@@ -53,11 +72,15 @@ def spoken_entry(item_id: str, span: Span, transcript: str | None = None) -> Ent
 class Conversation:
     """An ordered set of items with unique ids."""
 
-    __slots__ = ("_entries", "id")
+    __slots__ = ("_entries", "id", "size")
 
     def __init__(self, conversation_id: str) -> None:
         self.id = conversation_id
+        self.size = 0  # of what clients gave, in bytes
         self._entries: dict[str, Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def __contains__(self, item_id: str) -> bool:
         return item_id in self._entries
@@ -79,6 +102,7 @@ class Conversation:
 
     def add(self, entry: Entry, after: str | None) -> str | None:
         """Put an entry in: at the end (None), at the front ("root") or after an item. Gives the id before it."""
+        self.size += entry.size
         if after is None or after == self.last_id:
             previous = self.last_id
             self._entries[entry.item.id] = entry
@@ -125,12 +149,18 @@ class Conversation:
         return min(audio_end_ms, audio_ms)
 
     def delete(self, item_id: str) -> bool:
-        return self._entries.pop(item_id, None) is not None
+        entry = self._entries.pop(item_id, None)
+        self.size -= entry.size if entry is not None else 0
+        return entry is not None
 
-    def parts(self, item_ids: Iterable[str] | None = None) -> tuple[Part, ...]:
-        """What the model is told, of all items or of the given ones."""
-        chosen = self._entries.values() if item_ids is None else (self._entries[i] for i in item_ids)
-        return tuple(part for entry in chosen if (part := to_part(entry)) is not None)
+    def parts(self) -> tuple[Part, ...]:
+        """What the model is told of all items."""
+        return parts_of(self._entries.values())
+
+
+def parts_of(entries: Iterable[Entry]) -> tuple[Part, ...]:
+    """What the model is told of some items."""
+    return tuple(part for entry in entries if (part := to_part(entry)) is not None)
 
 
 def heard_text(entry: Entry) -> str:
@@ -150,6 +180,7 @@ def to_part(entry: Entry) -> Part | None:
     match item:
         case Message():
             text = heard_text(entry) if entry.track else "\n".join(filter(None, map(_text, item.content)))
+            text = text or entry.note
             return TextPart(item.id, item.role, text, revision) if text.strip() else None
         case FunctionCall():
             if item.status != "completed":

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal, assert_never
 
 from duplex_server.channels.base import Channel, SlowPeer
 from duplex_server.observe import Spoken
 from duplex_server.realtime.config import SessionConfig
+from duplex_server.realtime.dialect import Codec
 from duplex_server.realtime.ears import Ears
 from duplex_server.realtime.effects import (
     Begin,
@@ -17,12 +20,16 @@ from duplex_server.realtime.effects import (
     ClearAudio,
     Close,
     Effect,
+    Keep,
+    LetGo,
     Pace,
     PlayAudio,
     Prepare,
     Recognize,
     Send,
+    SendWithSound,
 )
+from duplex_server.realtime.formats import encode_whole
 from duplex_server.realtime.input_buffer import DropReason
 from duplex_server.realtime.inputs import AudioIn, Input, Opened, PeerLost, Produced, Spoke, Tick
 from duplex_server.realtime.intake import Intake
@@ -30,9 +37,11 @@ from duplex_server.realtime.journal import Journal
 from duplex_server.realtime.milestones import FirstAudio, Milestones, Unwatched, Watcher
 from duplex_server.realtime.mouth import Mouth
 from duplex_server.realtime.samples import Pcm, Samples
-from duplex_server.realtime.schema import INPUT_RATE_HZ
+from duplex_server.realtime.schema import INPUT_RATE_HZ, Message
 from duplex_server.realtime.session import Session
+from duplex_server.realtime.shelf import ITEM_BYTES, Encode, Shelf
 from duplex_server.realtime.timing import Split, TurnClock
+from duplex_server.realtime.wire import ItemRetrieved
 from pipeline import chunk as chunks
 from pipeline.chunk import Chunk, Reply
 from pipeline.engine import Engine
@@ -58,6 +67,7 @@ class Driver:
         engine: Engine,
         config: SessionConfig,
         *,
+        codec: Codec | None = None,
         journal_dir: Path | None = None,
         watcher: Watcher | None = None,
     ) -> None:
@@ -70,13 +80,19 @@ class Driver:
         self._heard = Samples()
         self._ears: Ears | None = None
         self._mouth = Mouth()
+        self._shelf = Shelf()
+        self._given: Sequence[Pcm] = ()  # the sounds that came with the event that is being taken
         self._due = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at: float | None = None
         self._clock, self._milestones = TurnClock(), Milestones()
         self._watcher = watcher or Unwatched()
         self._tasks = asyncio.TaskGroup()
-        self._intake = Intake(config.stream, channel, self.session, self._feed, self._listen, self._loop.time)
+        codec = codec or Codec()
+        codec.conversation_id = self.session.conversation.id
+        self._intake = Intake(
+            config.stream, channel, self.session, self._feed, self._listen, self._loop.time, codec.decode
+        )
         self.stale_chunks = 0
         self.ending: Ending = "peer_left"
 
@@ -199,7 +215,8 @@ class Driver:
 
     # ---- out ------------------------------------------------------------------------------------------------------
 
-    def _feed(self, given: Input) -> None:
+    def _feed(self, given: Input, sounds: Sequence[Pcm] = ()) -> None:
+        self._given = sounds
         now = self._loop.time()
         effects = self.session.feed(given, now)
         self.journal.note(now, given, effects)
@@ -225,13 +242,23 @@ class Driver:
         match effect:
             case Send(event=event):
                 self._channel.send(event)
+            case SendWithSound(event=event, upto_sample=upto_sample):
+                self._channel.send(self._shelf.show(event, upto_sample, self._as_heard(event)))
             case PlayAudio():
                 sound = self._mouth.give(effect.reply, effect.from_sample, effect.upto_sample)
                 self._channel.play(effect, sound)
+                if effect.kept:
+                    self._shelf.add(effect.item_id, sound)
             case ClearAudio(reply=reply):
                 self._channel.clear(reply)
+            case Keep():
+                upto = min(effect.upto_sample, effect.from_sample + ITEM_BYTES // 2)
+                pcm = self._sound(effect.given, effect.from_sample, upto)
+                self._shelf.add(effect.item_id, pcm.tobytes(), effect.upto_sample - effect.from_sample)
+            case LetGo():
+                self._shelf.let_go(effect.item_id, effect.from_sample)
             case Recognize():
-                pcm = self._heard.get(effect.from_sample, effect.segment.upto_sample)
+                pcm = self._sound(effect.given, effect.from_sample, effect.segment.upto_sample)
                 self._engine.transcribe(
                     effect.segment,
                     pcm,
@@ -240,9 +267,10 @@ class Driver:
                     language=effect.language,
                     prompt=effect.prompt,
                 )
-            case Prepare(prompt=prompt):
-                self._engine.prepare(chunks.Prepare(self._config.stream, prompt))
-            case Begin(think=think, speak=speak):
+            case Prepare(prompt=prompt, retention=retention):
+                self._engine.prepare(chunks.Prepare(self._config.stream, prompt, retention))
+            case Begin(think=think, speak=speak, format=kind):
+                self._mouth.begin(think.fence, kind)
                 self._engine.answer(think, speak)
             case Cancel(fence=fence):
                 self._engine.cancel(fence)
@@ -253,3 +281,15 @@ class Driver:
                 self._tasks.create_task(self._channel.close(code, reason))
             case _:
                 assert_never(effect)
+
+    def _as_heard(self, event: ItemRetrieved) -> Encode:
+        """Brings an item's sound into the format in which the peer sends its own, or hears ours."""
+        audio = self.session.settings.audio
+        ours = isinstance(event.item, Message) and event.item.role == "assistant"
+        return partial(encode_whole, kind=(audio.output if ours else audio.input).format.type)
+
+    def _sound(self, given: int | None, from_sample: int, upto_sample: int) -> Pcm:
+        """A stretch of the input, or of a sound that came with the event that is being taken."""
+        if given is None:
+            return self._heard.get(from_sample, upto_sample)
+        return self._given[given][from_sample:upto_sample]

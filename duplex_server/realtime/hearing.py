@@ -14,7 +14,7 @@ from itertools import islice
 from duplex_server.realtime.effects import Cancel, Effect, Recognize
 from duplex_server.realtime.growing import GrowingText
 from duplex_server.realtime.input_buffer import Span
-from duplex_server.realtime.schema import INPUT_RATE_HZ, Transcription
+from duplex_server.realtime.schema import INPUT_RATE_HZ, GivenSound, Transcription
 from duplex_server.realtime.turns import QUIET_MS
 from pipeline.chunk import Chunk, Failed, Segment, Transcript
 
@@ -43,6 +43,7 @@ class Heard:
     failure: Failed | None
     announce: bool  # the client asked for transcripts when the turn was committed
     growth: str | None = None
+    given: bool = False  # its sound came with a created item, not through the input
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ class _Stretch:
     from_sample: int = 0
     text: GrowingText = field(default_factory=GrowingText)
     item: tuple[str, int, bool] | None = None  # id, samples, announce
+    given: bool = False
 
     def whole(self, text: str) -> str:
         return f"{self.kept} {text.strip()}".strip()
@@ -97,17 +99,15 @@ class Hearing:
 
     @property
     def waiting_samples(self) -> int:
-        """How long all of them are."""
-        return sum(stretch.item[1] for stretch in self._committed.values() if stretch.item)
+        """How long those of them are that came through the input."""
+        return sum(stretch.item[1] for stretch in self._committed.values() if stretch.item and not stretch.given)
 
     def wants(self, fence: Segment) -> bool:
         return fence in self._committed or (self._open is not None and self._open.fence == fence)
 
-    def start(self, settings: Transcription | None, *, in_doubt: bool = False) -> None:
-        """Speech began, or, in doubt, perhaps an echo. A client that sets `delay` wants words while they are spoken."""
-        language = settings.language if settings and isinstance(settings.language, str) else None
-        prompt = settings.prompt if settings and isinstance(settings.prompt, str) else None
-        partials = settings is not None and isinstance(settings.delay, str)
+    def start(self, settings: Transcription | None, *, partials: bool = False, in_doubt: bool = False) -> None:
+        """Speech began, or, in doubt, perhaps an echo. `partials` asks for its words while they are spoken."""
+        language, prompt = _hints(settings)
         self._open = _Stretch(language, prompt, partials, in_doubt)
 
     def believe(self) -> None:
@@ -167,6 +167,16 @@ class Hearing:
         self._committed[stretch.fence] = stretch
         return self._settle(stretch.fence)
 
+    def bring(self, item_id: str, sound: GivenSound, settings: Transcription | None, *, announce: bool) -> None:
+        """An item came with its sound: it waits for its words like a turn."""
+        language, prompt = _hints(settings)
+        stretch = _Stretch(language, prompt, partials=False, in_doubt=False, given=True)
+        stretch.item = (item_id, sound.samples, announce)
+        self._passes += 1
+        stretch.fence = Segment(self._stream, self._passes, sound.samples)
+        self._committed[stretch.fence] = stretch
+        self._out.append(Recognize(stretch.fence, 0, final=True, language=language, prompt=prompt, given=sound.number))
+
     def give_up(self) -> Heard | None:
         """When more turns wait than may: gives the one that is let go.
 
@@ -180,7 +190,7 @@ class Hearing:
         self._out.append(Cancel(fence))
         assert stretch.item is not None
         item_id, samples, announce = stretch.item
-        return Heard(item_id, samples, "", GIVEN_UP, announce)
+        return Heard(item_id, samples, "", GIVEN_UP, announce, given=stretch.given)
 
     def take(self, chunk: Chunk) -> Heard | Guess | Partial | None:
         """A recognizer's result came; gives what it settles, or what it tells of an open stretch."""
@@ -224,8 +234,21 @@ class Hearing:
         match stretch.result.payload:
             case Transcript(text=text):
                 whole, growth = stretch.text.finish(stretch.whole(text))
-                return Heard(item_id, samples, whole, None, announce, growth if stretch.partials else None)
+                told = growth if stretch.partials else None
+                return Heard(item_id, samples, whole, None, announce, told, stretch.given)
             case Failed() as failed:
-                return Heard(item_id, samples, "", failed, announce)
+                return Heard(item_id, samples, "", failed, announce, given=stretch.given)
             case payload:
                 raise AssertionError(f"a recognizer ended {fence} with {type(payload).__name__}")
+
+
+def _hints(settings: Transcription | None) -> tuple[str | None, str | None]:
+    """What a client tells of the speech to come: its language, if it is sure, and a text like it."""
+    if settings is None:
+        return None, None
+    language = settings.language if isinstance(settings.language, str) else None
+    if language is None and isinstance(settings.languages, tuple) and len(settings.languages) == 1:
+        language = settings.languages[0]
+    prompt = settings.prompt if isinstance(settings.prompt, str) else ""
+    keywords = ", ".join(settings.keywords) if isinstance(settings.keywords, tuple) else ""
+    return language, " ".join(filter(None, (prompt, keywords))) or None

@@ -30,11 +30,12 @@ class InputBuffer:
     At any time `committed + discarded + pending == appended`, and `heard + unheard + waiting == committed`.
     """
 
-    __slots__ = ("_discarded", "_start", "_unheard", "appended", "committed", "heard")
+    __slots__ = ("_discarded", "_start", "_unheard", "appended", "committed", "committed_upto", "heard")
 
     def __init__(self) -> None:
         self.appended = 0
         self.committed = 0
+        self.committed_upto = 0  # where the newest item ends
         self.heard = 0
         self._start = 0
         self._discarded: dict[DiscardReason, int] = {"silence": 0, "cleared": 0, "overflow": 0, "echo": 0, "late": 0}
@@ -83,7 +84,7 @@ class InputBuffer:
     def commit(self, upto_sample: int) -> Span:
         """Take the pending samples before `upto_sample` out, for an item."""
         span = Span(self._start, min(max(upto_sample, self._start), self.appended))
-        self._start = span.stop
+        self._start = self.committed_upto = span.stop
         self.committed += len(span)
         return span
 

@@ -62,7 +62,8 @@ class Journal:
             self._block.clear()
 
     def lines(self) -> Iterator[bytes]:
-        yield _encode(Header(VERSION, self._config, self.dropped)) + b"\n"
+        header = _encode(Header(VERSION, self._config, self.dropped))
+        yield msgspec.json.format(header, indent=-1) + b"\n"  # raw values of its settings may have line breaks
         for block in self._blocks:
             yield zlib.decompress(block)
         yield bytes(self._block)

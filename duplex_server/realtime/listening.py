@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from duplex_server.realtime import history, items, wire
 from duplex_server.realtime.answers import Answers
 from duplex_server.realtime.config import SessionConfig
-from duplex_server.realtime.conversation import Conversation, spoken_entry, to_part
+from duplex_server.realtime.conversation import Conversation, Entry, spoken_entry, to_part
 from duplex_server.realtime.echo import Doubt, Said, Whose, echoes, whose
-from duplex_server.realtime.effects import Effect, Send
+from duplex_server.realtime.effects import Effect, Keep, Send
 from duplex_server.realtime.hearing import GIVEN_UP, Guess, Heard, Hearing, Partial
+from duplex_server.realtime.idle import silence_note
 from duplex_server.realtime.input_buffer import InputBuffer, Span, UnheardReason
 from duplex_server.realtime.inputs import AudioIn, Voice
 from duplex_server.realtime.orders import Order, prepare, take_order
@@ -88,6 +89,11 @@ class Listening:
     def answer_due(self) -> bool:
         """True when an answer is due, nobody speaks and every word is known."""
         return (bool(self._due) or self._owed) and self._turn is None and not self._hearing.waiting
+
+    @property
+    def quiet(self) -> bool:
+        """True while nobody speaks and every word is known."""
+        return self._turn is None and not self._hearing.waiting
 
     def answered(self) -> Failed | None:
         """A response of the conversation is created: nothing is due any more. Gives why it can't be made, if so.
@@ -172,6 +178,7 @@ class Listening:
         if (said := self._said(turn, now)) is not None:
             self._over[turn.item_id] = said
         previous = self._conversation.last_id
+        self._out.append(Keep(turn.item_id, span.start, span.stop))
         self._send(wire.Committed(event_id=self._new_id("event"), item_id=turn.item_id, previous_item_id=previous))
         self._send(*history.add(self._conversation, spoken_entry(turn.item_id, span), None, self._new_id))
         if answer:
@@ -185,6 +192,49 @@ class Listening:
             self._on_heard(heard, now)
         elif (given_up := self._hearing.give_up()) is not None:
             self._give_up(given_up, now)
+
+    def bring(self, entry: Entry, now: float) -> None:
+        """An item came with its sound, which is recognized like a turn's unless the client gave its words too.
+
+        One that is in no conversation is only heard.
+        """
+        sound, item = entry.given, entry.item
+        if sound is None:
+            return
+        there = self._conversation.get(item.id) is entry
+        if there:
+            self._out.append(Keep(item.id, 0, sound.samples, sound.number))
+        if items.lacks_words(item):
+            settings = self._settings.audio.input.transcription
+            self._hearing.bring(item.id, sound, settings, announce=there and settings is not None)
+            if (given_up := self._hearing.give_up()) is not None:
+                self._give_up(given_up, now)
+
+    def time_out(self, silent_s: float) -> None:
+        """The user has said nothing for so long: their silence becomes an item, and an answer is due to it.
+
+        The item holds no sound. Silence is let go as it comes, and the last of it may be the onset of speech.
+        """
+        detection = self._settings.audio.input.turn_detection
+        end = self.input.appended
+        began = min(end, max(end - round(silent_s * INPUT_RATE_HZ), self.input.committed_upto))
+        entry = spoken_entry(self._new_id("item"), self.input.commit(self.input.start))
+        entry.note = silence_note(silent_s)
+        item, previous = entry.item, self._conversation.last_id
+        self._send(
+            wire.TimeoutTriggered(
+                event_id=self._new_id("event"), item_id=item.id, audio_start_ms=_ms(began), audio_end_ms=_ms(end)
+            ),
+            wire.Committed(event_id=self._new_id("event"), item_id=item.id, previous_item_id=previous),
+            *history.add(self._conversation, entry, None, self._new_id),
+        )
+        assert isinstance(item, Message)
+        self._conversation.replace(items.with_transcript(item, ""))
+        if self._settings.audio.input.transcription is not None:
+            heard = Heard(item.id, 0, "", None, announce=True)
+            self._send(items.transcription_end(heard, self._new_id("event")))
+        if detection is not None and detection.create_response:
+            self._due[item.id] = None
 
     # ---- turns ----------------------------------------------------------------------------------------------------
 
@@ -218,7 +268,9 @@ class Listening:
         began = now - (self.input.appended - onset_sample) / INPUT_RATE_HZ
         turn = self._turn = _Turn(self._new_id("item"), start, began)
         in_doubt = self._doubt.holds(now) and self._answers.audible(now)
-        self._hearing.start(self._settings.audio.input.transcription, in_doubt=in_doubt)
+        settings = self._settings.audio.input.transcription
+        early = settings is not None and (isinstance(settings.delay, str) or self._settings.type == "transcription")
+        self._hearing.start(settings, partials=early, in_doubt=in_doubt)
         if not in_doubt:
             self._tell(turn, now)
 
@@ -253,7 +305,8 @@ class Listening:
         )
         self._out.insert(told, Send(started))
         self._tell_growth(turn)
-        self._out.append(prepare(self._settings, self._conversation))
+        if self._settings.type == "realtime":
+            self._out.append(prepare(self._settings, self._conversation))
 
     def _dismiss(self, now: float, *, by_words: bool) -> None:
         """It was our own voice, or a noise: nobody took the floor."""
@@ -272,6 +325,7 @@ class Listening:
             case Guess(text=text) | Partial(text=text) if turn is not None:
                 if isinstance(result, Guess):
                     turn.words = text
+                    self._turns.hear(text)
                 if not turn.told and text:
                     match self._whose(turn, result, now):
                         case "ours":
@@ -324,7 +378,8 @@ class Listening:
         self._answers.speculate(order, part)
 
     def _on_heard(self, heard: Heard, now: float) -> None:
-        self.input.settle(heard.samples, _unheard(heard.failure))
+        if not heard.given:
+            self.input.settle(heard.samples, _unheard(heard.failure))
         entry = self._conversation.get(heard.item_id)
         said = self._over.pop(heard.item_id, None)
         if entry is not None and isinstance(entry.item, Message) and heard.failure is None:
@@ -333,6 +388,8 @@ class Listening:
             if heard.growth:
                 self._send(items.transcription_delta(heard.item_id, heard.growth, self._new_id("event")))
             self._send(items.transcription_end(heard, self._new_id("event")))
+        elif heard.given and entry is not None and heard.failure not in (None, GIVEN_UP):
+            self._send(items.words_given_up(heard, self._new_id("event")))
         echo = said is not None and echoes(heard.text, said)
         if heard.failure is None and (echo or not heard.text):
             if echo or (said is not None and said.over):
@@ -344,7 +401,7 @@ class Listening:
                 self._answers.discard()  # an answer may have been begun on what was taken for the user's words
         if heard.item_id in self._due:
             self._due[heard.item_id] = heard.failure
-        self._answers.resolve(heard.item_id, heard.failure, now)
+        self._answers.resolve(heard, now)
 
     def _give_up(self, heard: Heard, now: float) -> None:
         """Too many turns wait for their words; this one will not get any, and the client learns of it."""

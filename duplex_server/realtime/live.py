@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from duplex_server.realtime.config import SessionConfig
 from duplex_server.realtime.effects import Begin, Effect, PlayAudio, Send
 from duplex_server.realtime.generation import Generation
+from duplex_server.realtime.hearing import Heard
+from duplex_server.realtime.items import with_transcript
 from duplex_server.realtime.orders import Order, make_prompt
 from duplex_server.realtime.playout import Playout
 from duplex_server.realtime.response import CONTENT_INDEX, Response
-from duplex_server.realtime.schema import INPUT_RATE_HZ, ResponseUsage
-from duplex_server.realtime.usage import count_usage
+from duplex_server.realtime.schema import INPUT_RATE_HZ, Message, ResponseUsage
+from duplex_server.realtime.usage import count_usage, estimate
 from pipeline.chunk import CallDelta, Caption, Chunk, Failed, Part, Speak, Text, Think
 
 LEAD = INPUT_RATE_HZ // 2
@@ -31,6 +33,7 @@ class LiveReply:
     audio_in_samples: int = 0
     item_id: str | None = None
     said: str = ""  # the captions that were sent
+    written_bytes: int = 0  # of the thinker's text, in UTF-8
     silent_at: float | None = None  # when it was cut
     _written: list[str] = field(default_factory=list)  # what is read, not heard, and was not told yet
     _calls: dict[str, CallDelta] = field(default_factory=dict)
@@ -43,20 +46,29 @@ class LiveReply:
             fence=generation.reply,
             prompt=make_prompt(order.instructions, parts, order.tools),
             max_tokens=most if wanted == "inf" else min(wanted, most),
-            temperature=config.temperature,
+            temperature=order.terms.temperature,
+            retention=order.retention,
         )
         speak = None
         if generation.spoken:
             voice = order.terms.voice if order.terms.voice in config.voices else None
             bound = round(config.max_reply_s * config.talker_rate_hz)
             speak = Speak(fence=generation.reply, voice=voice, speed=order.speed, max_samples=bound)
-        return Begin(self.think, speak)
+        return Begin(self.think, speak, order.terms.format.type)
+
+    def hear(self, heard: Heard) -> None:
+        """The words of speech that was given with the order are known."""
+        for entry in self.order.context or ():
+            if entry.item.id == heard.item_id and isinstance(entry.item, Message) and heard.failure is None:
+                entry.item = with_transcript(entry.item, heard.text)
 
     def take(self, chunk: Chunk) -> None:
         """A thinker's or talker's chunk, other than sound."""
         match chunk.payload:
-            case Text(text=text) if not self.generation.spoken:
-                self._written.append(text)
+            case Text(text=text):
+                self.written_bytes += len(text.encode())
+                if not self.generation.spoken:
+                    self._written.append(text)
             case Caption(text=text):
                 self.playout.caption(text)
             case CallDelta() as delta:
@@ -92,6 +104,8 @@ class LiveReply:
                     item_id=self.item_id,
                     output_index=self.response.output_index,
                     content_index=CONTENT_INDEX,
+                    format=self.order.terms.format.type,
+                    kept=self.response.is_kept,
                 )
             )
         return effects
@@ -132,4 +146,6 @@ class LiveReply:
         return self.generation.failure
 
     def usage(self) -> ResponseUsage:
-        return count_usage(self.generation.usage, self.audio_in_samples, self.playout.sent)
+        """The thinker's own count, or an estimate where it was stopped before it could give one."""
+        text = self.generation.usage or (estimate(self.think.prompt, self.written_bytes) if self.think else None)
+        return count_usage(text, self.audio_in_samples, self.playout.sent)

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from duplex_server.realtime.schema import INPUT_RATE_HZ
 
+FAST = 0.02
+"""How much faster than ours a sender's clock may run. Its sound comes no sooner by that, however long a call lasts."""
+
+
+def lasts_s(samples: int) -> float:
+    """How long a sender in real time takes for so much sound, at least."""
+    return samples / (INPUT_RATE_HZ * (1 + FAST))
+
 
 class Meter:
     """The time at which each sample would have come, had its sender kept to real time.
@@ -19,7 +27,7 @@ class Meter:
     def arrived(self, samples: int, now: float) -> float:
         """So much came just now; gives the time of its first sample: now, or later for a sender who is ahead."""
         at = max(self._next_at, now)
-        self._next_at = at + samples / INPUT_RATE_HZ
+        self._next_at = at + lasts_s(samples)
         return at
 
     def ahead_s(self, now: float) -> float:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 from duplex_server.realtime.schema import INPUT_RATE_HZ
 
-PIECE_MS = 200
-"""The longest audio that is sent at once; clients expect 20 to 250 ms."""
+PIECE_MS, LEAST_MS = 200, 20
+"""The longest audio that is sent at once, and the shortest unless less was made at once; clients expect 20 to 250."""
 ECHO_S = 0.5
 """A loudspeaker's sound comes back through the microphone, the far side's buffers and the network within this time."""
 _PIECE = PIECE_MS * INPUT_RATE_HZ // 1000
+LEAST = LEAST_MS * INPUT_RATE_HZ // 1000
 SLACK_MS = 5
 """A word counts as heard when at most this much of it was missed: clients count in whole ms and in frames."""
 _SLACK = SLACK_MS * INPUT_RATE_HZ // 1000
@@ -150,7 +151,7 @@ class Playout:
         if now < self.free_at - self._run_ahead_s:
             return None
         if piece.upto_sample - piece.from_sample > _PIECE:
-            cut = piece.from_sample + _PIECE
+            cut = min(piece.from_sample + _PIECE, piece.upto_sample - LEAST)
             self._queue[0] = Piece(from_sample=cut, upto_sample=piece.upto_sample)
             piece = Piece(from_sample=piece.from_sample, upto_sample=cut)
         else:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET
 
 from duplex_server.realtime import wire
 from duplex_server.realtime.conversation import Conversation, Entry
@@ -46,6 +47,8 @@ class Terms:
     voice: str
     max_output_tokens: int | Literal["inf"]
     metadata: dict[str, str] | None
+    temperature: float | None = None
+    """None leaves it to the thinker."""
 
 
 @dataclass(slots=True)
@@ -85,6 +88,11 @@ class Response:
     @property
     def output_index(self) -> int:
         return len(self._output)
+
+    @property
+    def is_kept(self) -> bool:
+        """True while the message under way can be retrieved."""
+        return self._is_there()
 
     def created(self) -> AnyServerEvent:
         return wire.ResponseCreated(event_id=self._new_id("event"), response=self._object("in_progress", None, None))
@@ -247,4 +255,5 @@ class Response:
             audio=ResponseAudio(output=ResponseAudioOutput(format=self.terms.format, voice=self.terms.voice)),
             metadata=self.terms.metadata,
             usage=usage,
+            temperature=UNSET if self.terms.temperature is None else self.terms.temperature,
         )

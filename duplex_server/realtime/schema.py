@@ -6,6 +6,7 @@ when it is None. Clients depend on which of the two it is. Source: the OpenAI Re
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
@@ -24,6 +25,9 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
 Modality = Literal["audio", "text"]
 FormatType = Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
 Eagerness = Literal["low", "medium", "high", "auto"]
+NoiseType = Literal["near_field", "far_field"]
+Include = Literal["item.input_audio_transcription.logprobs"]
+SessionKind = Literal["realtime", "transcription"]
 
 
 class Format(Wire, frozen=True, kw_only=True):
@@ -34,6 +38,12 @@ class Format(Wire, frozen=True, kw_only=True):
 
 
 PCM = Format(type="audio/pcm", rate=INPUT_RATE_HZ)
+NARROW_RATE_HZ = 8_000
+FORMAT_RATES_HZ: Mapping[FormatType, int] = {
+    "audio/pcm": INPUT_RATE_HZ,
+    "audio/pcmu": NARROW_RATE_HZ,
+    "audio/pcma": NARROW_RATE_HZ,
+}
 
 
 class Transcription(Wire, frozen=True, kw_only=True):
@@ -50,7 +60,7 @@ class Transcription(Wire, frozen=True, kw_only=True):
 class NoiseReduction(Wire, frozen=True, kw_only=True):
     """The microphone's distance; `strength` is an extension of some clients."""
 
-    type: Literal["near_field", "far_field"]
+    type: NoiseType
     strength: float | str | UnsetType = UNSET
 
 
@@ -98,7 +108,7 @@ class FunctionTool(Wire, frozen=True, kw_only=True, tag="function"):
     """A function the model may call; `parameters` is kept and echoed as the client wrote it."""
 
     name: str
-    description: str | UnsetType = UNSET
+    description: str | UnsetType | None = UNSET  # never null in what is kept
     parameters: msgspec.Raw | UnsetType = UNSET
 
 
@@ -112,16 +122,22 @@ class NamedFunction(Wire, frozen=True, kw_only=True):
 ToolChoice = Literal["auto", "none", "required"] | NamedFunction
 
 
+class TokenLimits(Wire, frozen=True, kw_only=True):
+    """The most tokens of a context, not counting instructions and tools."""
+
+    post_instructions: Annotated[int, Meta(ge=0)] | UnsetType | None = UNSET
+
+
 class RetentionRatio(Wire, frozen=True, kw_only=True):
     """How much of a context that has grown too long is kept."""
 
     type: Literal["retention_ratio"]
     retention_ratio: Annotated[float, Meta(ge=0, le=1)]
-    token_limits: msgspec.Raw | UnsetType = UNSET
+    token_limits: TokenLimits | UnsetType | None = UNSET
 
 
 class PromptReference(Wire, frozen=True, kw_only=True):
-    """A stored prompt's name; kept and echoed, never resolved."""
+    """A stored prompt's name. There are none here: it is taken and means nothing."""
 
     id: str
     version: str | UnsetType | None = UNSET
@@ -133,13 +149,16 @@ class Reasoning(Wire, frozen=True, kw_only=True):
 
 
 class Session(Wire, frozen=True, kw_only=True):
-    """The effective settings of a session, exactly as `session.created` and `session.updated` show them."""
+    """The effective settings of a session, exactly as `session.created` and `session.updated` show them.
+
+    One that only transcribes is shown as a `TranscriptionSession`.
+    """
 
     id: str
     model: str
     expires_at: int
     instructions: str
-    type: Literal["realtime"] = "realtime"
+    type: SessionKind = "realtime"
     object: Literal["realtime.session"] = "realtime.session"
     output_modalities: tuple[Modality, ...] = ("audio",)
     audio: SessionAudio = SessionAudio()
@@ -149,9 +168,29 @@ class Session(Wire, frozen=True, kw_only=True):
     truncation: Literal["auto", "disabled"] | RetentionRatio = "auto"
     tracing: msgspec.Raw | None = None
     prompt: PromptReference | None = None
-    include: tuple[Literal["item.input_audio_transcription.logprobs"], ...] | None = None
+    include: tuple[Include, ...] | None = None
     parallel_tool_calls: bool | UnsetType = UNSET
     reasoning: Reasoning | UnsetType = UNSET
+    temperature: float | UnsetType = UNSET
+    """Known to the older dialect only: whoever writes the GA dialect leaves it out (`dialect.ga_session`)."""
+
+
+class TranscriptionAudio(Wire, frozen=True, kw_only=True):
+    input: AudioInput
+
+
+class TranscriptionSession(Wire, frozen=True, kw_only=True):
+    """The effective settings of a session that only transcribes, as its events show them."""
+
+    id: str
+    expires_at: int
+    audio: TranscriptionAudio
+    include: tuple[Include, ...] | None
+    type: Literal["transcription"] = "transcription"
+    object: Literal["realtime.transcription_session"] = "realtime.transcription_session"
+
+
+ShownSession = Session | TranscriptionSession
 
 
 # ---- what a client may change -------------------------------------------------------------------------------------
@@ -164,6 +203,8 @@ class VoiceReference(Wire, frozen=True, kw_only=True):
 
 
 MaxTokens = Annotated[int, Meta(ge=1, le=4096)] | Literal["inf"]
+Speed = Annotated[float, Meta(ge=0.25, le=1.5)]
+Temperature = Annotated[float, Meta(ge=0.6, le=1.2)]
 LegacyFormat = Literal["pcm16", "g711_ulaw", "g711_alaw"]
 
 
@@ -188,7 +229,7 @@ class TranscriptionPatch(Wire, frozen=True, kw_only=True):
 
 
 class NoiseReductionPatch(Wire, frozen=True, kw_only=True):
-    type: Literal["near_field", "far_field"] | UnsetType = UNSET
+    type: NoiseType | UnsetType = UNSET
     strength: float | str | UnsetType | None = UNSET
 
 
@@ -202,7 +243,7 @@ class AudioInputPatch(Wire, frozen=True, kw_only=True):
 class AudioOutputPatch(Wire, frozen=True, kw_only=True):
     format: Format | LegacyFormat | UnsetType | None = UNSET
     voice: str | VoiceReference | UnsetType | None = UNSET
-    speed: Annotated[float, Meta(ge=0.25, le=1.5)] | UnsetType | None = UNSET
+    speed: Speed | UnsetType | None = UNSET
 
 
 class AudioPatch(Wire, frozen=True, kw_only=True):
@@ -223,9 +264,10 @@ class SessionPatch(Wire, frozen=True, kw_only=True):
     truncation: Literal["auto", "disabled"] | RetentionRatio | UnsetType | None = UNSET
     tracing: msgspec.Raw | UnsetType = UNSET
     prompt: PromptReference | UnsetType | None = UNSET
-    include: tuple[Literal["item.input_audio_transcription.logprobs"], ...] | UnsetType | None = UNSET
+    include: tuple[Include, ...] | UnsetType | None = UNSET
     parallel_tool_calls: bool | UnsetType | None = UNSET
     reasoning: Reasoning | UnsetType | None = UNSET
+    temperature: Temperature | UnsetType | None = UNSET
 
 
 # ---- items --------------------------------------------------------------------------------------------------------
@@ -309,9 +351,18 @@ class AudioIn(OutputAudioIn, frozen=True, kw_only=True, tag="audio"):
     """What clients of the older dialect call `output_audio`."""
 
 
+class GivenSound(Wire, frozen=True, kw_only=True):
+    """Sound that came inside an item, in samples at 24 kHz; `number` says which of the event's it is."""
+
+    number: int
+    samples: int
+
+
 class InputAudioIn(Wire, frozen=True, kw_only=True, tag="input_audio"):
     transcript: str | UnsetType | None = UNSET
     audio: str | UnsetType | None = UNSET
+    sound: GivenSound | UnsetType = UNSET
+    """What `audio` was, once it is taken out (`given.without_sounds`); what a client writes here counts for nothing."""
 
 
 ContentIn = InputText | InputAudioIn | InputImage | OutputText | TextIn | OutputAudioIn | AudioIn
@@ -412,6 +463,7 @@ class ResponseObject(Wire, frozen=True, kw_only=True):
     status_details: StatusDetails | None = None
     metadata: dict[str, str] | None = None  # the client's own pairs, echoed; nothing here reads them
     usage: ResponseUsage | None = None
+    temperature: float | UnsetType = UNSET  # in the older dialect only, as in a session
 
 
 MetadataKey = Annotated[str, Meta(max_length=64)]
@@ -430,4 +482,7 @@ class ResponseParams(Wire, frozen=True, kw_only=True):
     tool_choice: ToolChoice | UnsetType | None = UNSET
     parallel_tool_calls: bool | UnsetType | None = UNSET
     max_output_tokens: MaxTokens | UnsetType | None = UNSET
+    temperature: Temperature | UnsetType | None = UNSET
+    prompt: PromptReference | UnsetType | None = UNSET
+    reasoning: Reasoning | UnsetType | None = UNSET
     metadata: Annotated[dict[MetadataKey, MetadataValue], Meta(max_length=16)] | UnsetType | None = UNSET

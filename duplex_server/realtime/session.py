@@ -5,13 +5,14 @@ It reads no clock, starts no task and touches no sound, so the same session is d
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import assert_never, overload
 
 from duplex_server.realtime import history, wire
 from duplex_server.realtime.answers import Answers
 from duplex_server.realtime.config import SessionConfig
 from duplex_server.realtime.conversation import Conversation
 from duplex_server.realtime.effects import Close, Effect, Send
+from duplex_server.realtime.idle import IdleTimer
 from duplex_server.realtime.ids import Ids
 from duplex_server.realtime.input_buffer import InputBuffer
 from duplex_server.realtime.inputs import (
@@ -29,21 +30,18 @@ from duplex_server.realtime.inputs import (
 )
 from duplex_server.realtime.listening import Listening
 from duplex_server.realtime.orders import prepare, take_order
-from duplex_server.realtime.schema import (
-    AudioOutput,
-    ResponseParams,
-    SessionAudio,
-)
-from duplex_server.realtime.schema import (
-    Session as Settings,
-)
-from duplex_server.realtime.settings import merge
+from duplex_server.realtime.schema import ResponseParams, ServerVad
+from duplex_server.realtime.settings import begin, merge, shown
 from duplex_server.realtime.wire import AnyClientEvent, AnyServerEvent, Fault
 from pipeline.chunk import Fence, Segment
 
 CREATE_GRACE_S = 0.05
 """After a cancel the client may create a response of its own before the automatic one that is due."""
 CLOSE_EXPIRED = 1001
+BESIDE = 16
+"""Responses that may run at once beside the conversation."""
+MESSAGE_CHARS, PARAM_CHARS, EVENT_ID_CHARS = 1000, 256, 512
+"""An error quotes what a client wrote, and a client may write much."""
 
 
 class Session:
@@ -53,16 +51,13 @@ class Session:
         self._config = config
         self._out: list[Effect] = []
         self._new_id = Ids(config.id_seed)
-        self.settings = Settings(
-            id=self._new_id("sess"),
-            model=config.model,
-            expires_at=config.expires_at,
-            instructions=config.instructions,
-            audio=SessionAudio(output=AudioOutput(voice=config.voice)),
-        )
+        settings = begin(config, self._new_id("sess"))
+        assert not isinstance(settings, Fault), settings  # whoever gave `config.start` has seen to it
+        self.settings = settings
         self.conversation = Conversation(self._new_id("conv"))
         self._answers = Answers(config.stream, config, self.conversation, self._new_id, self._out)
         self._listening = Listening(config, self.settings, self.conversation, self._answers, self._new_id, self._out)
+        self._idle = IdleTimer()
         self._not_before = 0.0  # no automatic answer begins before this
         self._expires: float | None = None
         self._over = False
@@ -124,7 +119,8 @@ class Session:
     def deadline(self) -> float | None:
         """When a `Tick` is due, if nothing else comes."""
         soonest = self._expires
-        for at in (self._answers.deadline(), self._not_before if self._may_answer() else None):
+        may_answer_at = self._not_before if self._may_answer() else None
+        for at in (self._answers.deadline(), may_answer_at, self._idle_at()):
             if at is not None and (soonest is None or at < soonest):
                 soonest = at
         return None if self._over else soonest
@@ -134,7 +130,12 @@ class Session:
         if not self._over:
             self._take(given, now)
         if not self._over:
+            followed = self._follow(0, now)
+            idle_at, since = self._idle_at(), self._idle.since
+            if idle_at is not None and since is not None and now >= idle_at:
+                self._listening.time_out(now - since)
             self._answer_if_due(now)
+            self._follow(followed, now)
             if self._expires is not None and now >= self._expires:
                 self._expire()
         effects = tuple(self._out)
@@ -151,8 +152,9 @@ class Session:
                 self._listening.voice(given, now)
             case Opened():
                 self._expires = now + self._config.lifetime_s
-                self._send(wire.SessionCreated(event_id=self._new_id("event"), session=self.settings))
-                self._out.append(prepare(self.settings, self.conversation))
+                self._send(wire.SessionCreated(event_id=self._new_id("event"), session=shown(self.settings)))
+                if self.settings.type == "realtime":
+                    self._out.append(prepare(self.settings, self.conversation))
             case Event(event=event):
                 self._on_event(event, now)
             case Rejected(fault=fault):
@@ -189,19 +191,19 @@ class Session:
         told: history.Told
         match event:
             case wire.SessionUpdate():
-                told = self._update(event)
+                told = self._update(event, now)
             case wire.Commit():
                 told = self._listening.commit(now)
             case wire.Clear():
                 told = self._listening.clear()
             case wire.CreateItem():
-                told = history.create(self.conversation, event, self._new_id)
+                told = self._create_item(event, now)
             case wire.RetrieveItem():
-                told = history.retrieve(self.conversation, event, self._new_id)
+                told = history.retrieve(self.conversation, event, self._new_id, self._out)
             case wire.TruncateItem():
-                told = history.truncate(self.conversation, event, self._new_id)
+                told = history.truncate(self.conversation, event, self._new_id, self._out)
             case wire.DeleteItem():
-                told = history.delete(self.conversation, event, self._new_id)
+                told = history.delete(self.conversation, event, self._new_id, self._out)
             case wire.CreateResponse():
                 told = self._create_response(event.response or ResponseParams(), now)
             case wire.CancelResponse():
@@ -211,20 +213,51 @@ class Session:
             case _:
                 assert_never(event)
         if isinstance(told, Fault):
-            self._refuse(told, event.event_id)
+            self._refuse(wire.in_its_words(told, event), event.event_id)
         else:
             self._send(*told)
 
-    def _update(self, event: wire.SessionUpdate) -> history.Told:
-        merged = merge(self.settings, event.session, voices=self._config.voices, voice_fixed=self._answers.has_spoken)
+    def _update(self, event: wire.SessionUpdate, now: float) -> history.Told:
+        merged = merge(self.settings, event.session, self._config, voice_fixed=self._answers.has_spoken)
         if isinstance(merged, Fault):
             return merged
         before = self.settings
         self.settings = merged
         self._listening.configure(merged)
+        if merged.audio.input.turn_detection != before.audio.input.turn_detection:
+            self._idle.reset(self._idle_ms, now)
         if merged.instructions != before.instructions or merged.tools != before.tools:
             self._out.append(prepare(merged, self.conversation))
-        return (wire.SessionUpdated(event_id=self._new_id("event"), session=merged),)
+        return (wire.SessionUpdated(event_id=self._new_id("event"), session=shown(merged)),)
+
+    def _create_item(self, event: wire.CreateItem, now: float) -> history.Told:
+        entry = history.accept(self.conversation, event, self._new_id)
+        if isinstance(entry, Fault):
+            return entry
+        self._send(*history.add(self.conversation, entry, event.previous_item_id, self._new_id))
+        self._listening.bring(entry, now)
+        return ()
+
+    # ---- silence --------------------------------------------------------------------------------------------------
+
+    @property
+    def _idle_ms(self) -> int | None:
+        """How long the client lets its user be silent."""
+        detection = self.settings.audio.input.turn_detection
+        return detection.idle_timeout_ms if isinstance(detection, ServerVad) else None
+
+    def _idle_at(self) -> float | None:
+        """When the user will have been silent for that long, if all is quiet."""
+        return self._idle.due(self._idle_ms) if self._listening.quiet else None
+
+    def _follow(self, start: int, now: float) -> int:
+        """Let the timer see what the client is told, from an effect on; gives how many effects there are."""
+        if len(self._out) > start:
+            heard_until = self._answers.heard_until(now)
+            for effect in self._out[start:]:
+                if isinstance(effect, Send):
+                    self._idle.told(effect.event, heard_until)
+        return len(self._out)
 
     # ---- answers --------------------------------------------------------------------------------------------------
 
@@ -238,6 +271,9 @@ class Session:
         return self._listening.answer_due and self._answers.active_id is None
 
     def _create_response(self, params: ResponseParams, now: float) -> history.Told:
+        if self.settings.type == "transcription":
+            message = "This session only transcribes. Open one with a model for responses."
+            return Fault(code="invalid_value", message=message, param="type")
         order = take_order(params, self.settings, self.conversation, self._config.voices, self._new_id)
         if isinstance(order, Fault):
             return order
@@ -247,7 +283,17 @@ class Session:
                 code="conversation_already_has_active_response",
                 message=f"The conversation has an active response {active}. Wait for its response.done or cancel it.",
             )
-        waits_for = self._listening.waiting if order.parts is None else set()
+        if not order.in_conversation and self._answers.beside >= BESIDE:
+            message = (
+                f"{BESIDE} responses run beside the conversation. Wait for the response.done of one, or cancel it."
+            )
+            return Fault(code="rate_limit_exceeded", message=message)
+        for entry in order.context or ():
+            if entry.item.id not in self.conversation:
+                self._listening.bring(entry, now)
+        waits_for = self._listening.waiting
+        if order.context is not None:
+            waits_for &= {entry.item.id for entry in order.context}
         unheard = self._listening.answered() if order.in_conversation else None
         self._answers.create(order, waits_for, unheard, now)
         return ()
@@ -270,8 +316,16 @@ class Session:
         body = wire.ErrorBody(
             type=fault.type,
             code=fault.code,
-            message=fault.message,
-            param=fault.param,
-            event_id=fault.event_id or event_id,
+            message=_clip(fault.message, MESSAGE_CHARS),
+            param=_clip(fault.param, PARAM_CHARS),
+            event_id=_clip(fault.event_id or event_id, EVENT_ID_CHARS),
         )
         self._send(wire.Error(event_id=self._new_id("event"), error=body))
+
+
+@overload
+def _clip(text: str, most: int) -> str: ...
+@overload
+def _clip(text: str | None, most: int) -> str | None: ...
+def _clip(text: str | None, most: int) -> str | None:
+    return text if text is None or len(text) <= most else f"{text[: most - 1]}…"

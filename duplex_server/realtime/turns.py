@@ -6,8 +6,9 @@ samples at 24 kHz, so audio sent faster or slower than real time gives the same 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from duplex_server.realtime.inputs import Voice
 from duplex_server.realtime.schema import INPUT_RATE_HZ, Eagerness, SemanticVad, ServerVad, TurnDetection
@@ -22,8 +23,19 @@ HYSTERESIS = 0.15
 """Speech goes on at a probability this much below the one that began it."""
 QUIET_MS = 200
 """Silence after which the end of the turn is probable enough to start on its transcript."""
-EAGERNESS_SILENCE_MS: dict[Eagerness, int] = {"low": 1200, "medium": 700, "auto": 700, "high": 400}
-"""Without a detector of finished sentences, eagerness chooses the silence that ends a turn."""
+Ending = Literal["finished", "unsure", "unfinished"]
+"""How a stretch of speech ends, by its words."""
+_MEDIUM: Mapping[Ending, int] = {"finished": 500, "unsure": 700, "unfinished": 4000}
+EAGERNESS_SILENCE_MS: Mapping[Eagerness, Mapping[Ending, int]] = {
+    "low": {"finished": 900, "unsure": 1200, "unfinished": 8000},
+    "medium": _MEDIUM,
+    "auto": _MEDIUM,
+    "high": {"finished": 300, "unsure": 400, "unfinished": 2000},
+}
+"""The silence that ends a turn: the one in the middle until its words are known, and where they leave it open."""
+FULL_STOPS, QUESTIONS, COMMAS = ".。", "?!？！؟", ("...", "…", ",", ";", ":", "-", "–", "—")
+LEFT_OPEN = frozenset(("a", "an", "and", "because", "but", "my", "or", "the", "uh", "your"))
+"""Words that end no sentence, even where a recognizer puts a full stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +76,9 @@ class Turns(Protocol):
 
     def observe(self, voice: Voice) -> TurnEvent | None: ...
 
+    def hear(self, words: str) -> None:
+        """What was said up to the pause is known by now."""
+
     def reset(self) -> None:
         """Forget an open turn: its audio was committed or cleared by hand."""
 
@@ -77,6 +92,9 @@ class ManualTurns:
     def observe(self, voice: Voice) -> TurnEvent | None:
         return None
 
+    def hear(self, words: str) -> None:
+        return None
+
     def reset(self) -> None:
         return None
 
@@ -84,12 +102,30 @@ class ManualTurns:
 class VadTurns:
     """A turn begins with an onset of voice and ends after a stretch of silence."""
 
-    __slots__ = ("_onset_sample", "_paused", "_silence", "_threshold", "_voiced", "_voiced_upto", "speaking")
+    __slots__ = (
+        "_endings",
+        "_onset_sample",
+        "_paused",
+        "_silence",
+        "_silence_ms",
+        "_threshold",
+        "_voiced",
+        "_voiced_upto",
+        "speaking",
+    )
 
-    def __init__(self, threshold: float, silence_ms: int, open_upto: int | None = None) -> None:
-        """`open_upto` carries a turn on that another policy began, as if its voice had lasted until there."""
-        self._threshold = threshold
-        self._silence = _samples(silence_ms)
+    def __init__(
+        self,
+        threshold: float,
+        silence_ms: int,
+        open_upto: int | None = None,
+        endings: Mapping[Ending, int] | None = None,
+    ) -> None:
+        """`open_upto` carries a turn on that another policy began, as if its voice had lasted until there.
+
+        `endings` are other silences, for speech whose end is known by its words.
+        """
+        self._threshold, self._silence_ms, self._endings = threshold, silence_ms, endings
         self.reset()
         if open_upto is not None:
             self.speaking, self._voiced_upto = True, open_upto
@@ -100,6 +136,11 @@ class VadTurns:
         self._voiced = 0
         self._onset_sample = 0
         self._voiced_upto = 0
+        self._silence = _samples(self._silence_ms)
+
+    def hear(self, words: str) -> None:
+        if self._endings is not None and self._paused:
+            self._silence = _samples(self._endings[ending(words)])
 
     def observe(self, voice: Voice) -> TurnEvent | None:
         return self._during(voice) if self.speaking else self._before(voice)
@@ -122,7 +163,7 @@ class VadTurns:
         if voice.probability >= max(self._threshold - HYSTERESIS, HYSTERESIS / 10):
             self._voiced_upto = voice.upto_sample
             if self._paused:
-                self._paused = False
+                self._paused, self._silence = False, _samples(self._silence_ms)
                 return Resumed()
             return None
         silence = voice.upto_sample - self._voiced_upto
@@ -143,7 +184,19 @@ def policy(detection: TurnDetection | None, open_upto: int | None = None) -> Tur
         case ServerVad():
             return VadTurns(detection.threshold, detection.silence_duration_ms, open_upto)
         case SemanticVad():
-            return VadTurns(ServerVad().threshold, EAGERNESS_SILENCE_MS[detection.eagerness], open_upto)
+            endings = EAGERNESS_SILENCE_MS[detection.eagerness]
+            return VadTurns(ServerVad().threshold, endings["unsure"], open_upto, endings)
+
+
+def ending(words: str) -> Ending:
+    """Whether a stretch of speech sounds finished by its words, as a recognizer wrote them."""
+    text = words.rstrip().rstrip("\"'”’)")
+    bare = text.rstrip(FULL_STOPS).split()
+    if not bare:
+        return "unsure"
+    if text.endswith(COMMAS) or (text[-1] not in QUESTIONS and bare[-1].lower() in LEFT_OPEN):
+        return "unfinished"
+    return "finished" if text[-1] in FULL_STOPS + QUESTIONS else "unsure"
 
 
 def prefix_samples(detection: TurnDetection | None) -> int:

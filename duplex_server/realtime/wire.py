@@ -6,7 +6,7 @@ It holds no state: dialects and channels translate here and nowhere else.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal, TypedDict, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -16,8 +16,8 @@ from duplex_server.realtime.schema import (
     ItemIn,
     ResponseObject,
     ResponseParams,
-    Session,
     SessionPatch,
+    ShownSession,
     Wire,
 )
 
@@ -30,6 +30,8 @@ class ClientEvent(Wire, frozen=True, kw_only=True):
 
 class SessionUpdate(ClientEvent, frozen=True, kw_only=True, tag="session.update"):
     session: SessionPatch
+    spelled: tuple[tuple[str, str], ...] = ()
+    """Fields that the client calls by other names: the path here, and its own. Not on the wire; errors name its own."""
 
 
 class Append(ClientEvent, frozen=True, kw_only=True, tag="input_audio_buffer.append"):
@@ -71,6 +73,8 @@ class DeleteItem(ClientEvent, frozen=True, kw_only=True, tag="conversation.item.
 
 class CreateResponse(ClientEvent, frozen=True, kw_only=True, tag="response.create"):
     response: ResponseParams | None = None
+    spelled: tuple[tuple[str, str], ...] = ()
+    """As in a `SessionUpdate`."""
 
 
 class CancelResponse(ClientEvent, frozen=True, kw_only=True, tag="response.cancel"):
@@ -102,6 +106,15 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     type: Literal["invalid_request_error", "server_error"] = "invalid_request_error"
 
 
+def in_its_words(fault: Fault, event: AnyClientEvent) -> Fault:
+    """The fault of an event, with its field named as the client wrote it."""
+    if isinstance(event, SessionUpdate | CreateResponse) and fault.param is not None:
+        for ours, its_own in event.spelled:
+            if fault.param == ours or fault.param.startswith((f"{ours}.", f"{ours}[")):
+                return msgspec.structs.replace(fault, param=its_own + fault.param[len(ours) :])
+    return fault
+
+
 # ---- what the server sends ----------------------------------------------------------------------------------------
 
 
@@ -122,11 +135,11 @@ class Error(ServerEvent, frozen=True, kw_only=True, tag="error"):
 
 
 class SessionCreated(ServerEvent, frozen=True, kw_only=True, tag="session.created"):
-    session: Session
+    session: ShownSession
 
 
 class SessionUpdated(ServerEvent, frozen=True, kw_only=True, tag="session.updated"):
-    session: Session
+    session: ShownSession
 
 
 class SpeechStarted(ServerEvent, frozen=True, kw_only=True, tag="input_audio_buffer.speech_started"):
@@ -136,6 +149,14 @@ class SpeechStarted(ServerEvent, frozen=True, kw_only=True, tag="input_audio_buf
 
 class SpeechStopped(ServerEvent, frozen=True, kw_only=True, tag="input_audio_buffer.speech_stopped"):
     item_id: str
+    audio_end_ms: int
+
+
+class TimeoutTriggered(ServerEvent, frozen=True, kw_only=True, tag="input_audio_buffer.timeout_triggered"):
+    """Nobody has spoken for as long as the client allows; the silence becomes an item."""
+
+    item_id: str
+    audio_start_ms: int
     audio_end_ms: int
 
 
@@ -322,6 +343,7 @@ AnyServerEvent = (
     | SessionUpdated
     | SpeechStarted
     | SpeechStopped
+    | TimeoutTriggered
     | Committed
     | Cleared
     | ItemAdded
@@ -359,6 +381,8 @@ class _Envelope(msgspec.Struct):
     event_id: str | None = None
 
 
+T = TypeVar("T")
+
 _decoder = msgspec.json.Decoder(AnyClientEvent)
 _envelope = msgspec.json.Decoder(_Envelope)
 _encoder = msgspec.json.Encoder()
@@ -369,11 +393,16 @@ _PARENTS = re.compile(r"\[\.\.\.\]")
 
 def decode(frame: str | bytes) -> AnyClientEvent | Fault:
     """Read one frame. A frame that can't be taken comes back as the `Fault` that tells why, never as an exception."""
+    return read(frame, _decoder)
+
+
+def read(frame: str | bytes, decoder: msgspec.json.Decoder[T]) -> T | Fault:
+    """Read one frame as what the decoder knows; its fault names the field by the path in the frame."""
     try:
         frame = frame if isinstance(frame, str) else frame.decode()  # the decoder does not look into raw values
         if "\n" in frame or "\r" in frame:
             frame = msgspec.json.format(frame, indent=-1)  # raw values are kept as they are, on one line of a journal
-        return _decoder.decode(frame)
+        return decoder.decode(frame)
     except msgspec.ValidationError as error:
         return _fault(str(error), _read_envelope(frame))
     except (msgspec.DecodeError, UnicodeError) as error:

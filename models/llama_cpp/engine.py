@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from types import ModuleType
+from typing import Any, Protocol
 
 import msgspec
+import numpy as np
 
 from models.llama_cpp.cpu import check_cpu
+from models.llama_cpp.detokenize import BROKEN
 from models.llama_cpp.template import Layout, Message, learn
+from models.llama_cpp.vocabulary import TOP_K, TOP_P, Scores, Vocabulary, bytes_of
 from models.registry import library
 from pipeline.errors import StageError
 
 NO_TOKEN = -1
 NO_FLASH_ATTENTION = 0  # one token took 7.7 ms without it and 9.4 ms with it (SmolLM2, 2 threads); prefill was equal
-TOP_K = 40
-TOP_P = 0.95
 # Fewer tokens than this are computed by one thread: two bring 146 tokens a second in place of 138 on a quiet machine,
 # and 39 in place of 136 beside one busy process.
 WIDE_TOKENS = 16
@@ -61,6 +64,7 @@ class _Vocab(Protocol):
     def is_eog(self, token: int) -> bool: ...
     def is_control(self, token: int) -> bool: ...
     def get_add_bos(self) -> bool: ...
+    def get_text(self, token: int) -> str: ...
     def token_bos(self) -> int: ...
 
 
@@ -75,6 +79,7 @@ class _Context(Protocol):
     def install_cancel_callback(self) -> None: ...
     def set_n_threads(self, few_tokens: int, many_tokens: int) -> None: ...
     def decode(self, batch: _Batch) -> int: ...
+    def get_logits_ith(self, index: int) -> list[float]: ...
     def memory_seq_rm(self, seq: int, start: int, end: int) -> bool: ...
     def memory_seq_cp(self, source: int, target: int, start: int, end: int) -> None: ...
     def memory_seq_pos_max(self, seq: int) -> int: ...
@@ -85,6 +90,11 @@ class _Sampler(Protocol):
 
 
 # ---- the engine ----------------------------------------------------------------------------------------------------
+
+
+def _model(native: ModuleType) -> type[Any]:
+    """The binding's class of models, with room for `n_vocab`: its contexts ask their model for it and find none."""
+    return type("Model", (native.LlamaModel,), {})
 
 
 class Sampler:
@@ -113,7 +123,7 @@ class Engine:
         self._native = library("cyllama.llama.llama_cpp", "llama_cpp")
         self._native.disable_logging()
         try:
-            self._model = self._native.LlamaModel(str(path), self._native.LlamaModelParams())
+            self._model = _model(self._native)(str(path), self._native.LlamaModelParams())
         except (ValueError, RuntimeError, OSError) as error:
             raise StageError(
                 f"llama.cpp can't read {path}: {error}; expected a GGUF file of a language model"
@@ -121,6 +131,7 @@ class Engine:
         if self._model.is_recurrent() or self._model.is_hybrid() or not self._model.has_decoder():
             raise StageError(f"{path.name}: only decoders with a plain attention cache, which can be cut, work here")
         self._vocab: _Vocab = self._model.get_vocab()
+        self._model.n_vocab = self._vocab_size = int(self._model.get_vocab().n_vocab)
         self.opening_token = self._vocab.token_bos() if self._vocab.get_add_bos() else None
         trained = self._model.n_ctx_train
         if limits.context_tokens > trained:
@@ -177,6 +188,14 @@ class Engine:
     def _detokenize(self, tokens: Sequence[int]) -> str:
         return self._vocab.detokenize(list(tokens), 16 * len(tokens), False, False)
 
+    def vocabulary(self) -> Vocabulary:
+        """The texts of all tokens, as bytes."""
+        return Vocabulary([self._piece(token) for token in range(self._vocab_size)])
+
+    def _piece(self, token: int) -> bytes:
+        text = self.text((token,))
+        return bytes_of(self._vocab.get_text(token)) if BROKEN in text else text.encode()
+
     def ends(self, token: int) -> bool:
         """Whether the reply is over: at the end of a turn, and at any other token that is no text."""
         return self._vocab.is_eog(token) or self._vocab.is_control(token)
@@ -196,6 +215,10 @@ class Engine:
             chain.add_temp(sampling.temperature)
             chain.add_dist(RANDOM_SEED if sampling.seed is None else sampling.seed)
         return Sampler(chain, self._context)
+
+    def scores(self, index: int) -> Scores:
+        """How likely each token is to follow the `index`-th entry of the batch just computed, as logits (n_tokens,)."""
+        return np.frombuffer(array("f", self._context.get_logits_ith(index)), np.float32)
 
     def decode(self, entries: Sequence[Entry]) -> bool:
         """Compute a batch of at most `batch_tokens` entries; False when `interrupt` ended it.

@@ -104,6 +104,10 @@ class Pool:
             return False
         return True
 
+    def rewind(self, slot: Slot, tokens: Sequence[int]) -> None:
+        """What a busy sequence holds is to go on otherwise: keep of it what `tokens` begins with, short of the last."""
+        self._cut(slot, common_prefix(slot.tokens, tokens[:-1]))
+
     def release(self, slot: Slot) -> None:
         """Give a sequence back; what it holds stays of use."""
         slot.busy, slot.reserved = False, 0

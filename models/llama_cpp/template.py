@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import assert_never
 
-from pipeline.chunk import AudioPart, CallPart, Part, Prompt, ResultPart, Role, TextPart
+from models.llama_cpp.calls import call_text, offer, result_text
+from models.runtime.retention import fit
+from pipeline.chunk import AudioPart, CallPart, Part, Prompt, ResultPart, Retention, Role, TextPart
 from pipeline.errors import StageError
 
 ROLES: tuple[Role, ...] = ("system", "user", "assistant")
@@ -15,9 +17,7 @@ Message = tuple[Role, str]
 Render = Callable[[Sequence[Message], bool], str]  # messages, whether to open the assistant's next one
 Tokenize = Callable[[str, bool], Sequence[int]]  # text, whether names of special tokens in it mean those tokens
 
-# An overlong prompt loses its oldest parts in steps of this share of the
-# context, so that the prompts of the turns that follow begin alike and the cache stays of use.
-DROP_SHARE = 4
+KEEP_MUCH = Retention()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +79,16 @@ class Writer:
         # The renderer writes the opening token of some templates as text; it is counted once.
         return tokens[1:] if self._start and tokens[:1] == self._start else tokens
 
-    def tokens(self, prompt: Prompt, limit: int) -> tuple[int, ...]:
+    def tokens(self, prompt: Prompt, limit: int, retention: Retention | None = KEEP_MUCH) -> tuple[int, ...]:
         """The prompt, with the oldest parts left out where it would not fit into `limit` tokens.
 
-        Instructions and the last part always stay. Raises `StageError` (`capacity`) when those alone don't fit, and
-        for a part that this thinker can't read.
+        Instructions and the last part always stay. Raises `StageError` (`context_full`) when those alone don't fit, or
+        when nothing may be left out, and for a part that this thinker can't read.
         """
-        messages = [_message(part) for part in prompt.parts]
+        messages = messages_of(prompt)
         bodies = [tuple(self._tokenize(text, False)) if text else () for _, text in messages]
         roles = [role for role, _ in messages]
-        kept = self._fit(roles, [len(body) for body in bodies], limit)
+        kept = self._fit(prompt.parts, roles, [len(body) for body in bodies], limit, retention)
         return self._join([roles[index] for index in kept], [bodies[index] for index in kept])
 
     def _join(self, roles: Sequence[Role], bodies: Sequence[Sequence[int]]) -> tuple[int, ...]:
@@ -103,25 +103,35 @@ class Writer:
         tokens += self._reply_after[roles[-1]]
         return tuple(tokens)
 
-    def _fit(self, roles: Sequence[Role], sizes: Sequence[int], limit: int) -> list[int]:
-        everything = list(range(len(roles)))
-        total = self._length(roles, sizes, everything)
-        if total <= limit:
-            return everything
-        old = [index for index in everything[:-1] if roles[index] != "system"]
-        block = max(1, limit // DROP_SHARE)
-        goal = -(-(total - limit) // block) * block
-        dropped: set[int] = set()
-        kept = everything
-        for index in old:
-            dropped.add(index)
-            kept = [other for other in everything if other not in dropped]
-            if total - self._length(roles, sizes, kept) >= goal:
-                return kept
+    def _fit(
+        self,
+        parts: Sequence[Part],
+        roles: Sequence[Role],
+        sizes: Sequence[int],
+        limit: int,
+        retention: Retention | None,
+    ) -> list[int]:
+        """The messages that are kept. There may be one before those of the parts, which offers the tools."""
+        kept = list(range(len(roles)))
         needed = self._length(roles, sizes, kept)
+        if needed <= limit and (retention is None or retention.most_tokens is None):
+            return kept
+        if retention is not None:
+            first = len(roles) - len(parts)
+            whole = [
+                size + max(len(self._between[other, role]) for other in ROLES)
+                for role, size in zip(roles, sizes, strict=True)
+            ]
+            around = (
+                len(self._start) + max(map(len, self._opening.values())) + max(map(len, self._reply_after.values()))
+            )
+            rest = fit(parts, whole[first:], limit - around - sum(whole[:first]), retention)
+            kept = [*range(first), *(first + index for index in rest)]
+            needed = self._length(roles, sizes, kept)
         if needed > limit:
+            what = "the prompt needs" if retention is None else "the instructions and the last message need"
             raise StageError(
-                f"the instructions and the last message need {needed} tokens and the context leaves {limit}: "
+                f"{what} {needed} tokens and the context leaves {limit}: "
                 f"shorten them, or raise the option `context_tokens` as far as the model allows",
                 "context_full",
             )
@@ -135,14 +145,26 @@ class Writer:
         return sum(sizes[index] for index in kept) + joints + ends
 
 
+def messages_of(prompt: Prompt) -> list[Message]:
+    """The prompt as messages; the tools are offered in the first, with the instructions, so that its tokens stay.
+
+    Raises `StageError` for a part that this thinker can't read.
+    """
+    messages = [_message(part) for part in prompt.parts]
+    if prompt.tools:
+        has_head = bool(messages) and messages[0][0] == "system"
+        messages[: int(has_head)] = [("system", offer(messages[0][1] if has_head else "", prompt.tools))]
+    return messages
+
+
 def _message(part: Part) -> Message:
     match part:
         case TextPart():
             return part.role, part.text
         case CallPart():
-            return "assistant", f"{part.name}({part.arguments})"
+            return "assistant", call_text(part.name, part.arguments)
         case ResultPart():
-            return "user", part.output
+            return "user", result_text(part.output)
         case AudioPart():
             raise StageError("this thinker reads text and can't hear; put a recognizer before it")
         case _:

@@ -12,9 +12,9 @@ import msgspec
 from models.llama_cpp.detokenize import TextStream
 from models.llama_cpp.engine import Engine, Entry, Limits, Sampler, Sampling
 from models.llama_cpp.slots import Pool, Slot
-from models.llama_cpp.template import Writer
+from models.llama_cpp.template import KEEP_MUCH, Writer
 from models.sources import resolve
-from pipeline.chunk import Chunk, End, Fence, Job, Payload, Prepare, Prompt, Reply, Text, Think, Usage
+from pipeline.chunk import Chunk, End, Fence, Job, Payload, Prepare, Prompt, Reply, Retention, Text, Think, Usage
 from pipeline.errors import StageError
 from pipeline.stage import Step, Work
 
@@ -138,7 +138,7 @@ class LlamaThinker:
             raise StageError(f"max_tokens is {job.max_tokens}; expected at least 1")
         engine = self._loaded()
         o = self._options
-        tokens = self._tokens(job.prompt, job.max_tokens)
+        tokens = self._tokens(job.prompt, job.max_tokens, job.retention)
         self.drop(job.fence)
         self._ahead.pop(job.fence.stream, None)
         slot = self._pool.claim(job.fence.stream, tokens, len(tokens) + min(job.max_tokens, GROWTH_TOKENS))
@@ -155,9 +155,9 @@ class LlamaThinker:
             len(slot.tokens),
         )
 
-    def _tokens(self, prompt: Prompt, max_tokens: int) -> tuple[int, ...]:
+    def _tokens(self, prompt: Prompt, max_tokens: int, retention: Retention | None = KEEP_MUCH) -> tuple[int, ...]:
         context = self._options.context_tokens
-        return self._writer.tokens(prompt, context - min(max_tokens, context // REPLY_SHARE))
+        return self._writer.tokens(prompt, context - min(max_tokens, context // REPLY_SHARE), retention)
 
     def drop(self, fence: Fence) -> None:
         reply = self._replies.pop(fence, None)
@@ -243,7 +243,7 @@ class LlamaThinker:
 
     def prepare(self, ahead: Prepare) -> None:
         try:
-            tokens = self._tokens(ahead.prompt, self._options.context_tokens)
+            tokens = self._tokens(ahead.prompt, self._options.context_tokens, ahead.retention)
         except StageError:
             return  # the Think that follows says it, to someone who waits for it
         self._ahead.pop(ahead.stream, None)

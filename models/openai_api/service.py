@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Final
 
 import httpx
@@ -15,6 +16,11 @@ from pipeline.errors import FailureKind, StageError
 
 KEEPALIVE_S: Final = 30.0  # a connection is kept for the next turn; one the server closed is dialled again
 UNSUPPORTED = (404, 405, 501)  # the probe's address is optional
+TOO_LONG_STATUSES = (400, 413, 422)
+TOO_LONG = re.compile(
+    rb"context[ _](length|window|size)|maximum context|(prompt|input)[^\"]{0,40} too long", re.IGNORECASE
+)
+"""How services say that a prompt does not fit; each has words of its own."""
 
 
 class Service:
@@ -63,6 +69,8 @@ class Service:
     def refusal(self, status: int, body: bytes) -> StageError:
         """What a status other than success means."""
         said = f"{status}: {error_message(body) or 'no message'}"
+        if status in TOO_LONG_STATUSES and TOO_LONG.search(body):
+            return self.error(f"finds the prompt too long ({said})", "context_full")
         match status:
             case 401 | 403:
                 env = self._options.api_key_env

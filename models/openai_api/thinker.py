@@ -12,12 +12,14 @@ from models.openai_api.family import Options
 from models.openai_api.reply import ReplyReader
 from models.openai_api.service import Service
 from models.openai_api.sse import EventSplitter
+from models.openai_api.window import Window
 from models.openai_api.wire import read_event, request_body
 from pipeline.chunk import Chunk, Failed, Fence, Job, Payload, Think
 from pipeline.errors import StageError
 
 DONE = b"[DONE]"
 MAX_EVENTS = 200_000  # of one reply; a service that goes on after that has lost its token limit
+CUTS = 4  # a prompt that was refused as too long is tried again with a third less each time
 DRAIN_MS = 500  # to read what follows the reply's end
 MAX_REFUSAL_BYTES = 64 * 1024  # of a refusal's body that is read
 
@@ -43,6 +45,7 @@ class Thinker:
     def __init__(self, options: Options) -> None:
         """Take the options; `load` connects."""
         self._options = options
+        self._window = Window(options.context_tokens)
         self._service: Service | None = None
         self._client: httpx.AsyncClient | None = None
         self._running: dict[Fence, _Running] = {}
@@ -110,6 +113,23 @@ class Thinker:
             self._finish(running, Failed(failure.kind, failure.message))
 
     async def _converse(self, job: Think, running: _Running) -> None:
+        """One reply. A prompt that the service finds too long is cut further, a few times."""
+        sent = self._window.cut(job)
+        for _ in range(CUTS):
+            try:
+                await self._ask(sent, running)
+                return
+            except StageError as error:
+                if error.kind != "context_full" or running.seq:
+                    raise
+                self._window.refused(sent)
+                shorter = self._window.cut(job)
+                if len(shorter.prompt.parts) >= len(sent.prompt.parts):
+                    raise
+                sent = shorter
+        await self._ask(sent, running)
+
+    async def _ask(self, job: Think, running: _Running) -> None:
         body = request_body(job, self._options)
         try:
             await self._stream(body, ReplyReader(job.fence), running)

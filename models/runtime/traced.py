@@ -71,7 +71,8 @@ class Traced:
         else:  # something was put in where nothing stood
             at = found.start() + head
             edge = self.origins[at - 1][1] if at else self.origins[at][0] if self.origins else 0
-            source = edge, edge
+            follows = self.origins[at][0] if at < len(self.origins) else edge
+            source = min(edge, follows), edge
         return [*here[:head], *[source] * (len(new) - head - tail), *here[len(here) - tail :]]
 
     def word_origins(self) -> list[Origin]:

@@ -46,7 +46,7 @@ class Sequence:
         self._found = []
         self._count += 1
         kind = event["type"]
-        if self._count == 1 and kind not in ("session.created", "error"):
+        if self._count == 1 and kind not in ("session.created", "transcription_session.created", "error"):
             self._bad("type", "first event must be session.created")
         event_id = event.get("event_id")
         if event_id in self._ids:

@@ -71,7 +71,50 @@ def test_a_taken_port_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_foreign_host_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "no address of this machine" in _fails(["serve", "--host", "192.0.2.1"], capsys)
+    assert "no address of this machine" in _fails(["serve", "--host", "192.0.2.1", "--open-to-all"], capsys)
+
+
+def test_a_server_for_everybody_without_a_key_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    told = _fails(["serve", "--host", "0.0.0.0", "--port", "0"], capsys)
+    assert "asks for no key" in told
+    assert "--open-to-all" in told
+    served = ["serve", "--set", "server.tls_host=0.0.0.0"]
+    assert "0.0.0.0" in _fails([*served, "--tls-self-signed"], capsys)
+
+
+def test_a_server_for_everybody_may_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        everybody = ["serve", "--host", "0.0.0.0", "--port", str(taken.getsockname()[1])]
+        assert "is taken" in _fails([*everybody, "--open-to-all"], capsys), "it goes on to the next question"
+        assert "is taken" in _fails([*everybody, "--set", "server.api_keys=[k]"], capsys)
+
+
+def test_a_taken_port_for_tls_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        told = _fails(["serve", "--port", "0", "--tls-self-signed", "--set", f"server.tls_port={port}"], capsys)
+        assert "--set server.tls_port=NUMBER" in told
+
+
+def test_config_explain_shows_keys_nowhere(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ("server.api_keys=[sk-hush,sk-hush2]", "server.tls_cert_file=c.pem", "server.tls_key_file=k.pem")
+    assert main(["config", "explain", *(part for flag in flags for part in ("--set", flag))]) == 0
+    out = capsys.readouterr().out
+    assert "hush" not in out
+    lines = {line.split()[0]: line.split(maxsplit=1)[1] for line in out.splitlines()}
+    assert lines["server.api_keys"] == "(2 set)  # --set"
+    assert lines["server.tls_key_file"] == '"k.pem"  # --set'
+    assert lines["server.open_to_all"] == "false  # default"
+    for name in (
+        "tls_self_signed",
+        "tls_host",
+        "tls_port",
+        "tls_names",
+        "state_dir",
+        "allowed_origins",
+        "cors_origins",
+    ):
+        assert f"server.{name}" in lines
 
 
 def test_a_call_without_a_server_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

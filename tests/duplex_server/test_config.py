@@ -348,3 +348,34 @@ def test_every_flag_in_the_documents_is_accepted(page: str) -> None:
     assert flags
     for line in flags:
         assert load_config(None, line).pipeline
+
+
+# ---- the server ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["server.api_keys=['']"], "key 1 is empty"),
+        (["server.api_keys=[fine, 'hush hush']"], "key 2 is empty, or has characters"),
+        (["server.api_keys=[ek_hush]"], "begins with 'ek_'"),
+        (["server.allowed_origins=[app.example]"], "allowed_origins: expected"),
+        (["server.cors_origins=['https://app.example/']"], "cors_origins: expected"),
+        (["server.tls_cert_file=c.pem"], "need each other"),
+        (["server.tls_key_file=k.pem"], "need each other"),
+        (["server.tls_cert_file=c", "server.tls_key_file=k", "server.tls_self_signed=true"], "choose one of the two"),
+    ],
+)
+def test_settings_of_the_server_that_make_no_sense_are_refused(flags: list[str], told: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(told)) as refused:
+        load_config(flags=flags)
+    assert "hush" not in str(refused.value)
+
+
+def test_tls_may_listen_elsewhere() -> None:
+    plain = load_config().server
+    assert (plain.tls, plain.hosts) == (False, ("127.0.0.1",))
+    same = load_config(flags=["server.tls_self_signed=true"]).server
+    assert (same.tls, same.hosts) == (True, ("127.0.0.1", "127.0.0.1"))
+    other = load_config(flags=["server.tls_cert_file=c", "server.tls_key_file=k", "server.tls_host=0.0.0.0"]).server
+    assert (other.tls, other.hosts) == (True, ("127.0.0.1", "0.0.0.0"))

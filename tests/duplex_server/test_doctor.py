@@ -47,6 +47,10 @@ def test_a_scripted_pipeline_makes_the_round_trip() -> None:
     assert report.trip.thinker_first_ms > 0
     assert [stage.role for stage in report.stages] == list(ROLES)
     assert all(stage.capabilities for stage in report.stages)
+    assert report.session is not None
+    assert report.session.transcription_model == report.stages[1].capabilities.model  # type: ignore[union-attr]  # seen above
+    assert report.session.max_output_tokens == 400
+    assert (report.session.noise_reduction, report.session.include) == ((), ())
     told = "\n".join(lines(report))
     assert "heard      one two three four (100 % of the words)" in told
     assert told.endswith("a conversation works here")
@@ -94,6 +98,7 @@ def test_a_missing_model_does_not_hide_the_rest() -> None:
     assert recognizer.capabilities is None
     assert recognizer.parts[0].name == "faster-whisper"
     assert report.stages[2].capabilities is not None
+    assert report.session is None, "nobody can say what such a pipeline honours"
     text = "\n".join(lines(report))
     assert "models.whisper (inline): not usable" in text
     assert "round trip: not tried" in text

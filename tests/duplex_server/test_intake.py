@@ -190,15 +190,17 @@ def test_minutes_of_sound_in_one_frame_lose_nothing_on_a_healthy_recognizer() ->
 class Scene:
     """An intake with a clock of its own. Taking sound takes `cost` times as long as the sound lasts."""
 
-    def __init__(self, cost: float = 0.0) -> None:
+    def __init__(
+        self, cost: float = 0.0, decode: Callable[[str | bytes], wire.AnyClientEvent | wire.Fault] = wire.decode
+    ) -> None:
         self.peer = Peer()
         self.session = Session(CONFIG)
         self.now, self.cost = 100.0, cost
         self.fed: list[Input] = []
         self.late = self.listened = 0
-        self.intake = Intake("s1", self.peer, self.session, self._feed, self._listen, lambda: self.now)
+        self.intake = Intake("s1", self.peer, self.session, self._feed, self._listen, lambda: self.now, decode)
 
-    def _feed(self, given: Input) -> None:
+    def _feed(self, given: Input, sounds: Sequence[Pcm] = ()) -> None:
         self.fed.append(given)
         self.session.feed(given, self.now)
 

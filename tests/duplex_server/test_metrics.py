@@ -207,7 +207,7 @@ def application(*settings: str) -> tuple[Starlette, Metrics, Sessions]:
     metrics = Metrics(config.pipeline.stages)
     engine = Engine(config.pipeline, load_family, observer=metrics.pipeline)
     sessions = Sessions(config, engine, metrics.sessions)
-    return build(engine, sessions, metrics, config.server), metrics, sessions
+    return build(engine, sessions, metrics, config), metrics, sessions
 
 
 def get(app: Starlette, headers: Mapping[str, str] | None = None) -> httpx.Response:
@@ -258,7 +258,7 @@ def test_an_operator_may_open_them() -> None:
 def test_a_refused_peer_is_counted_by_its_reason() -> None:
     app, metrics, sessions = application()
     client = TestClient(app)
-    for query, code in (("", "not_ready"), ("?intent=transcription", "unsupported_operation")):
+    for query, code in (("", "not_ready"), ("?intent=translation", "unsupported_operation")):
         with pytest.raises(WebSocketDenialResponse), client.websocket_connect(f"/v1/realtime{query}"):
             pass
         assert value(scrape(metrics), "duplex_sessions_refused_total", reason=code) == 1

@@ -41,6 +41,26 @@ def test_a_foreign_address_is_named() -> None:
         preflight.check_port("192.0.2.1", 8000)
 
 
+def test_a_port_is_named_with_the_setting_that_chooses_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(PreflightError, match=r"tls_port=NUMBER$"):
+        preflight.check_port("127.0.0.1", taken.getsockname()[1], "server.tls_port")
+
+
+@pytest.mark.parametrize("hosts", [("0.0.0.0",), ("::",), ("192.0.2.1",), ("127.0.0.1", "0.0.0.0")])
+def test_a_server_for_everybody_must_be_asked_for(hosts: tuple[str, ...]) -> None:
+    with pytest.raises(PreflightError, match=rf"machines reach {hosts[-1]}, .*DUPLEX_API_KEYS=.*--open-to-all"):
+        preflight.check_open(hosts, keys=False, open_to_all=False)
+    preflight.check_open(hosts, keys=True, open_to_all=False)
+    preflight.check_open(hosts, keys=False, open_to_all=True)
+
+
+def test_a_server_for_this_machine_alone_needs_no_key() -> None:
+    try:
+        preflight.check_open(("127.0.0.1", "::1", "localhost"), keys=False, open_to_all=False)
+    except PreflightError as error:
+        pytest.fail(str(error))
+
+
 def test_loopback_addresses_are_known() -> None:
     assert all(map(preflight.is_loopback, ["127.0.0.1", "127.8.0.1", "::1", "localhost"]))
     assert not any(map(preflight.is_loopback, ["0.0.0.0", "::", "192.0.2.1", "example.org"]))

@@ -109,10 +109,10 @@ class Client:
 
 
 @contextlib.asynccontextmanager
-async def session(url: str, key: str = "none", model: str = "gpt-realtime") -> AsyncIterator[Client]:
-    """An open session; at its end every event must have been valid."""
+async def session(url: str, key: str = "none", model: str = "gpt-realtime", **query: str) -> AsyncIterator[Client]:
+    """An open session; at its end every event must have been valid. `query` is more of what its address says."""
     sdk = AsyncOpenAI(api_key=key, base_url=f"{url}/v1", websocket_base_url=f"{url.replace('http', 'ws', 1)}/v1")
-    async with sdk, sdk.realtime.connect(model=model) as connection:
+    async with sdk, sdk.realtime.connect(model=model, extra_query=cast(Any, query)) as connection:
         client = Client(connection)
         listener = asyncio.create_task(client.listen())
         try:

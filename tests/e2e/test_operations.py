@@ -74,7 +74,7 @@ def test_one_session_too_many_is_refused_before_the_upgrade_and_keys_are_asked_f
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_in_mid_reply_ends_the_server_with_nothing_left(number: signal.Signals) -> None:
+def test_check_023_a_signal_in_mid_reply_ends_the_server_with_nothing_left(number: signal.Signals) -> None:
     async def talk(one: Server) -> int | None:
         sdk = AsyncOpenAI(api_key="none", base_url=f"{one.url}/v1")
         async with sdk, sdk.realtime.connect(model="gpt-realtime") as connection:
@@ -206,7 +206,7 @@ def test_the_call_command_holds_a_turn(server: Server, tmp_path: Path) -> None:
 
 def test_sessions_that_are_not_served_are_refused_by_name(scripted: Server) -> None:
     async def calls() -> None:
-        for query, status, code in (("call_id=rtc_1", 404, "call_not_found"), ("intent=transcription", 400, "intent")):
+        for query, status, code in (("call_id=rtc_1", 404, "call_not_found"), ("intent=translation", 400, "intent")):
             with pytest.raises(InvalidStatus) as refused:
                 await connect(f"{scripted.ws_url}/v1/realtime?{query}")
             assert refused.value.response.status_code == status

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from models.piper.alignment import SpokenWord, spoken_words, word_ends
@@ -118,6 +118,7 @@ def constant(new: str) -> Callable[[re.Match[str]], str]:
 
 
 @given(st.text("ab c", max_size=20), REWRITES)
+@example(" ", [(" ", "a y"), ("a", "a y")])
 def test_tracing_changes_nothing_and_origins_never_fall(text: str, rewrites: list[tuple[str, str]]) -> None:
     plain, traced = text, Traced.of(text)
     for pattern, new in rewrites:

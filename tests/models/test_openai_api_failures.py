@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
+import msgspec
 import pytest
 
 from pipeline.chunk import (
@@ -12,12 +14,14 @@ from pipeline.chunk import (
     Failed,
     ResultPart,
     Segment,
+    TextPart,
     Transcribe,
 )
 from pipeline.errors import StageError
 from tests.models.chat_desk import (
     HELLO,
     KEY,
+    STOP,
     closed_port,
     desk,
     failure_of,
@@ -65,6 +69,58 @@ def test_a_refusal_says_what_the_service_said(status: str, body: str, kind: str,
         assert failed.kind == kind
         with pytest.raises(StageError, match=words):
             raise StageError(failed.message)
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens.",
+        "the request exceeds the available context size, try increasing it",
+        "The input (5000 tokens) is longer than the model's context length (4096 tokens).",
+        "The prompt is too long.",
+    ],
+)
+def test_f31_a_prompt_that_is_too_long_is_known_by_the_words_of_each_service(message: str) -> None:
+    async def work() -> None:
+        body = f'{{"error":{{"message":"{message}"}}}}'.encode()
+        failed = await failure_of(lambda exchange: exchange.plain("400 Bad Request", body))
+        assert failed.kind == "context_full"
+
+    run(work())
+
+
+def test_f31_a_prompt_that_was_too_long_is_asked_again_without_its_oldest_parts() -> None:
+    asked: list[int] = []
+
+    async def answer(exchange: Exchange) -> None:
+        messages = json.loads(exchange.body)["messages"]
+        asked.append(len(messages))
+        if len(messages) > 20:
+            await exchange.plain("400 Bad Request", b'{"error":{"code":"context_length_exceeded"}}')
+            return
+        await exchange.open_stream()
+        await exchange.events(HELLO, STOP, "[DONE]")
+        await exchange.close_stream()
+
+    parts = tuple(TextPart(f"i{number}", "user", "word " * 20) for number in range(40))
+
+    async def work() -> None:
+        async with chat_server(answer) as server:
+            at = await desk(server.base_url)
+            assert isinstance((await at.ask(think(*parts)))[-1].payload, End)
+            assert asked[0] == 40
+            assert len(asked) <= 4
+            assert asked == sorted(asked, reverse=True)
+            before = len(asked)
+            await at.ask(think(*parts, epoch=1))
+            assert len(asked) == before + 1, "what the service can read is known by now"
+            last = (await at.ask(msgspec.structs.replace(think(*parts, epoch=2), retention=None)))[-1].payload
+            assert isinstance(last, Failed)
+            assert last.kind == "context_full"
+            assert asked[-1] == 40, "nothing may be left out"
+            await at.thinker.close()
 
     run(work())
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from duplex_server.realtime import wire
+from duplex_server.realtime.dialect import Codec
 from duplex_server.realtime.effects import Begin, Cancel, ClearAudio, Effect, PlayAudio, Recognize, Send
 from duplex_server.realtime.hearing import PASSES
 from duplex_server.realtime.inputs import Event, Input, Spoke, Voice
@@ -37,6 +38,7 @@ class Grammar:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._validator = Validator(portable=True, sequence=True)
+        self._codec = Codec()
         self._ids: set[str] = set()
         self._responses: dict[str, _Account] = {}
         self._items: list[str] = []  # the conversation, as a client mirrors it
@@ -61,8 +63,9 @@ class Grammar:
         for effect in effects:
             self._effect(effect)
         for event in told:
-            problems = self._validator.feed(msgspec.json.decode(wire.encode(event)))
-            assert not problems, [str(problem) for problem in problems]
+            for frame in self._codec.encode(event):
+                problems = self._validator.feed(msgspec.json.decode(frame))
+                assert not problems, [str(problem) for problem in problems]
             self._event(event)
         assert not self._limits_due, "a response.done without its rate limits"
         self._ledger()
@@ -105,7 +108,9 @@ class Grammar:
             case Recognize(segment=segment, from_sample=start):
                 assert segment not in self._begun, "two passes under one fence"
                 self._begun.add(segment)
-                assert self._floor <= start < segment.upto_sample <= self._session.input.appended
+                assert start < segment.upto_sample
+                if effect.given is None:
+                    assert self._floor <= start < segment.upto_sample <= self._session.input.appended
             case PlayAudio(reply=reply):
                 assert reply not in self._stopped, "sound of a reply that was stopped"
                 assert effect.from_sample == self._played.get(reply, 0), "a gap or an overlap in the sound"
@@ -147,6 +152,12 @@ class Grammar:
                 self._conversation(event)
             case wire.SpeechStarted() | wire.SpeechStopped() | wire.Cleared():
                 self._speech(event)
+            case wire.TimeoutTriggered(item_id=item_id, audio_start_ms=start_ms, audio_end_ms=end_ms):
+                self._new(item_id)
+                assert self._speaking is None, "a user who speaks is not silent"
+                assert all(account.done for account in self._responses.values() if account.in_conversation)
+                assert self._upto_ms <= start_ms <= end_ms
+                self._speaking = item_id  # what is committed next; speech that follows has its padding in this silence
             case wire.TranscriptionCompleted(item_id=item_id) | wire.TranscriptionFailed(item_id=item_id):
                 assert item_id not in self._transcribed
                 self._transcribed.add(item_id)

@@ -8,9 +8,10 @@ from typing import Literal, TypeVar
 import msgspec
 from hypothesis import settings
 
+from duplex_server.realtime import given as gifts
 from duplex_server.realtime import wire
 from duplex_server.realtime.config import SessionConfig
-from duplex_server.realtime.effects import Begin, Effect, PlayAudio, Recognize, Send
+from duplex_server.realtime.effects import Begin, Effect, PlayAudio, Recognize, Send, SendWithSound
 from duplex_server.realtime.inputs import (
     AudioIn,
     Event,
@@ -128,6 +129,9 @@ class Talk:
 
     def frame(self, frame: str | bytes) -> list[AnyServerEvent]:
         event = wire.decode(frame)
+        if isinstance(event, wire.CreateItem | wire.CreateResponse):
+            lengths = [len(base64.b64decode(audio)) // 2 for _, audio in gifts.sounds(event)]
+            return self.feed(Event(gifts.without_sounds(event, lengths)))
         return self.feed(Rejected(event) if isinstance(event, Fault) else Event(event))
 
     def update(self, **session: object) -> list[AnyServerEvent]:
@@ -272,7 +276,7 @@ def texts(parts: tuple[Part, ...]) -> list[str]:
 def _as_event(effect: Effect) -> AnyServerEvent | None:
     """What a text channel makes of an effect."""
     match effect:
-        case Send(event=event):
+        case Send(event=event) | SendWithSound(event=event):
             return event
         case PlayAudio():
             return wire.AudioDelta(

@@ -7,8 +7,9 @@ import uuid
 import msgspec
 import pytest
 
-from duplex_server.realtime import wire
+from duplex_server.realtime import history, wire
 from duplex_server.realtime.conversation import Conversation, Entry, to_part
+from duplex_server.realtime.items import ITEM_BYTES
 from duplex_server.realtime.schema import (
     FunctionCall,
     FunctionCallOutput,
@@ -19,6 +20,7 @@ from duplex_server.realtime.schema import (
     OutputAudio,
     OutputText,
 )
+from duplex_server.realtime.shelf import FRAME_BYTES
 from pipeline.chunk import CallPart, ResultPart, TextPart
 from tests.realtime.talk import Talk, kinds, texts
 
@@ -150,11 +152,73 @@ def test_f19_an_image_of_the_assistant_is_refused_by_name(talk: Talk) -> None:
     assert talk.last(wire.Error).error.param == "item.content[0].type"
 
 
-def test_a_users_spoken_item_is_taken_by_its_transcript(talk: Talk) -> None:
-    create(talk, message("user", {"type": "input_audio", "transcript": "hi", "audio": "AAAA"}))
-    assert content(talk) == (InputAudio(transcript="hi"),)
-    assert create(talk, message("user", {"type": "input_audio", "audio": "AAAA"})) == ["error"]
-    assert talk.last(wire.Error).error.param == "item.content[0].transcript"
+@pytest.mark.parametrize("image_chars", [0, 2 * 1024 * 1024])
+def test_check_016_104_a_large_image_is_taken_without_being_echoed(talk: Talk, image_chars: int) -> None:
+    url = PIXEL + "A" * image_chars
+    create(talk, message("user", {"type": "input_image", "image_url": url}, {"type": "input_text", "text": "this?"}))
+    assert content(talk)[0] == InputImage(image_url="" if image_chars else PIXEL)
+    assert max(len(wire.encode(event)) for event in talk.told) < FRAME_BYTES
+
+
+def test_check_016_an_item_that_does_not_fit_into_a_frame_is_refused_by_name(talk: Talk) -> None:
+    assert create(talk, user("x" * ITEM_BYTES), event_id="big") == ["error"]
+    error = talk.last(wire.Error).error
+    assert (error.code, error.param, error.event_id) == ("invalid_value", "item", "big")
+    assert order(talk) == []
+    assert create(talk, user("x" * (ITEM_BYTES - 200)))[0] == "conversation.item.added"
+    assert max(len(wire.encode(event)) for event in talk.told) < FRAME_BYTES
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"type": "x" * 2_000_000},
+        {"type": "conversation.item.retrieve", "item_id": "x" * 2_000_000},
+        {"type": "response.cancel", "response_id": "x" * 2_000_000, "event_id": "y" * 2_000_000},
+        {"type": "conversation.item.create", "item": {"type": "y" * 2_000_000}},
+        {
+            "type": "conversation.item.create",
+            "item": {"type": "message", "role": "user"},
+            "previous_item_id": "é" * 900,
+        },
+    ],
+)
+def test_check_016_an_error_quotes_no_more_than_fits(talk: Talk, frame: dict[str, object]) -> None:
+    told = talk.frame(msgspec.json.encode(frame).decode())
+    assert kinds(told) == ["error"]
+    assert len(wire.encode(told[0])) < 8192
+
+
+def put(conversation: Conversation, item: dict[str, object]) -> str | None:
+    """A client's item goes into a conversation alone; gives the message of its fault."""
+    event = msgspec.convert({"type": "conversation.item.create", "item": item}, wire.CreateItem)
+    entry = history.accept(conversation, event, lambda prefix: prefix)
+    if isinstance(entry, wire.Fault):
+        assert (entry.code, entry.param) == ("invalid_value", "item")
+        return entry.message
+    conversation.add(entry, None)
+    return None
+
+
+def test_a_full_conversation_takes_no_more_until_something_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "ITEMS", 3)
+    conversation = Conversation("conv")
+    assert [put(conversation, user(name, id=name)) for name in "abc"] == [None] * 3
+    told = put(conversation, user("d", id="d"))
+    assert told is not None
+    assert "is full: it has 3 items" in told
+    conversation.delete("a")
+    assert put(conversation, user("d", id="d")) is None
+
+
+def test_what_a_client_gives_is_bounded_in_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "CONVERSATION_BYTES", 3000)
+    conversation = Conversation("conv")
+    assert [put(conversation, user("x" * 1200, id=name)) for name in "ab"] == [None] * 2
+    assert put(conversation, user("x" * 1200, id="c")) is not None
+    conversation.delete("a")
+    assert put(conversation, user("x" * 1200, id="c")) is None
+    assert conversation.size <= 3000
 
 
 def test_check_105_calls_and_results_of_an_older_history_are_accepted(talk: Talk) -> None:

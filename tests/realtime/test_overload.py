@@ -8,7 +8,7 @@ from duplex_server.realtime import wire
 from duplex_server.realtime.effects import Cancel, Recognize
 from duplex_server.realtime.hearing import GIVEN_UP, PASSES
 from duplex_server.realtime.inputs import AudioIn, Voice
-from duplex_server.realtime.meter import Meter
+from duplex_server.realtime.meter import Meter, lasts_s
 from duplex_server.realtime.schema import ErrorDetail
 from pipeline.chunk import Failed, Segment
 from tests.realtime.talk import FRAME_SAMPLES, RATE_HZ, Talk, texts
@@ -187,11 +187,12 @@ def test_who_sends_in_real_time_is_never_ahead() -> None:
 
 def test_who_sends_at_once_is_ahead_by_what_was_sent() -> None:
     meter = Meter()
-    assert [meter.arrived(RATE_HZ, 10.0) for _ in range(4)] == [10.0, 11.0, 12.0, 13.0]
-    assert meter.arrived(RATE_HZ, 11.0) == 14.0
+    second_s = lasts_s(RATE_HZ)
+    assert [meter.arrived(RATE_HZ, 10.0) for _ in range(4)] == pytest.approx([10.0 + n * second_s for n in range(4)])
+    assert meter.arrived(RATE_HZ, 11.0) == pytest.approx(10.0 + 4 * second_s)
 
 
 def test_a_pause_gives_no_credit() -> None:
     meter = Meter()
     meter.arrived(RATE_HZ, 10.0)
-    assert [meter.arrived(RATE_HZ, 600.0) for _ in range(2)] == [600.0, 601.0]
+    assert [meter.arrived(RATE_HZ, 600.0) for _ in range(2)] == pytest.approx([600.0, 600.0 + lasts_s(RATE_HZ)])

@@ -180,12 +180,13 @@ def test_sound_without_a_caption_is_announced_like_any_other(talk: Talk) -> None
     assert done(talk).response.status == "completed"
 
 
-@pytest.mark.parametrize("length_ms", [1, 199, 200, 201, 1234])
+@pytest.mark.parametrize("length_ms", [1, 199, 200, 201, 219, 220, 1234])
 def test_check_119_120_the_deltas_are_as_long_as_the_item(talk: Talk, length_ms: int) -> None:
     respond(talk)
     talk.speak(("Hello. ", length_ms))
     sizes = [len(base64.b64decode(event.delta)) for event in talk.events(wire.AudioDelta)]
     assert all(size and size % 2 == 0 for size in sizes)
+    assert all(min(20, length_ms) * 48 <= size <= 250 * 48 for size in sizes)
     assert sum(sizes) == length_ms * 48
     talk.ask("conversation.item.truncate", item_id=talk.last(wire.ItemDone).item.id, audio_end_ms=99_999)
     assert talk.last(wire.ItemTruncated).audio_end_ms == length_ms
@@ -327,8 +328,33 @@ def test_check_134_a_response_counts_only_the_sound_it_was_told_of(talk: Talk) -
     talk.end()
     usage = done(talk).response.usage
     assert usage is not None
-    assert usage.input_tokens == 0
+    assert usage.input_token_details.audio_tokens == 0
     assert count_usage(None, 0, 0).total_tokens == 0
+
+
+def test_check_134_a_cancelled_response_counts_what_was_read_and_written_by_estimate(talk: Talk) -> None:
+    create(talk, user("Tell me about rivers, please. " * 4))
+    respond(talk)
+    talk.write("Rivers begin in the mountains. ")
+    talk.speak(("Rivers begin ", 1000), end=False)
+    talk.ask("response.cancel")
+    usage = done(talk).response.usage
+    assert usage is not None
+    assert 30 <= usage.input_token_details.text_tokens <= 60
+    assert 7 <= usage.output_token_details.text_tokens <= 12
+    assert usage.output_token_details.audio_tokens == 20
+    assert usage.total_tokens == usage.input_tokens + usage.output_tokens
+
+
+def test_check_134_a_response_that_was_never_begun_has_read_nothing(talk: Talk) -> None:
+    talk.by_hand()
+    talk.append(RATE_HZ)
+    talk.ask("input_audio_buffer.commit")
+    respond(talk)
+    talk.ask("response.cancel")
+    usage = done(talk).response.usage
+    assert usage is not None
+    assert usage.total_tokens == 0
 
 
 def test_check_135_each_response_is_followed_by_its_rate_limits(talk: Talk) -> None:

@@ -22,7 +22,8 @@ def test_check_001_a_session_speaks_first(talk: Talk) -> None:
 
 def test_check_014_the_model_that_was_asked_for_is_echoed(open_talk: OpenTalk) -> None:
     talk = open_talk(model="someone's-own/model:7b")
-    assert talk.last(wire.SessionCreated).session.model == "someone's-own/model:7b"
+    assert talk.session.settings.model == "someone's-own/model:7b"
+    assert b'"model":"someone\'s-own/model:7b"' in wire.encode(talk.told[0])
 
 
 def test_check_022_a_session_ends_when_its_time_is_up(open_talk: OpenTalk) -> None:

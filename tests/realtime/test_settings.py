@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from duplex_server.realtime import wire
-from duplex_server.realtime.effects import Begin, Prepare
+from duplex_server.realtime.config import Abilities
+from duplex_server.realtime.effects import Begin, Prepare, Recognize
 from duplex_server.realtime.schema import (
     AudioOutput,
     FunctionTool,
     NoiseReduction,
+    PromptReference,
     RetentionRatio,
     SemanticVad,
     ServerVad,
     Session,
     SessionAudio,
+    SessionPatch,
     Transcription,
 )
-from duplex_server.realtime.settings import merge, resolve_voice
+from duplex_server.realtime.settings import merge, opening, resolve_voice
 from duplex_server.realtime.wire import Fault, SessionUpdate
 from pipeline.chunk import TextPart
 from tests.realtime.conftest import OpenTalk
-from tests.realtime.talk import CASES, Talk, kinds
+from tests.realtime.talk import CASES, DEFAULTS, Talk, kinds
 
 ALWAYS = {
     "type",
@@ -47,7 +52,9 @@ ALWAYS = {
 
 def echoed(talk: Talk) -> Session:
     """The settings that the last update was answered with."""
-    return talk.last(wire.SessionUpdated).session
+    session = talk.last(wire.SessionUpdated).session
+    assert isinstance(session, Session)
+    return session
 
 
 def check_refused(talk: Talk, param: str, code: str = "invalid_value") -> None:
@@ -57,6 +64,11 @@ def check_refused(talk: Talk, param: str, code: str = "invalid_value") -> None:
     assert (error.param, error.code) == (param, code)
     assert not talk.events(wire.SessionUpdated)
     assert talk.session.settings == before
+
+
+LOGPROBS: Final = "item.input_audio_transcription.logprobs"
+ABLE = Abilities(noise_reduction=("near_field", "far_field"), include=(LOGPROBS,))
+"""A pipeline that honours what none of ours does."""
 
 
 def output(talk: Talk, **fields: object) -> list[str]:
@@ -82,7 +94,9 @@ def test_check_042_a_session_shows_every_setting_at_once(talk: Talk) -> None:
 
 
 def test_check_043_a_session_speaks_unless_asked_otherwise(talk: Talk) -> None:
-    assert talk.last(wire.SessionCreated).session.output_modalities == ("audio",)
+    session = talk.last(wire.SessionCreated).session
+    assert isinstance(session, Session)
+    assert session.output_modalities == ("audio",)
 
 
 # ---- merging ------------------------------------------------------------------------------------------------------
@@ -153,21 +167,26 @@ def test_check_053_a_session_keeps_its_type(talk: Talk) -> None:
 
 
 def test_check_054_the_settings_of_transcription_are_echoed_as_they_were_set(talk: Talk) -> None:
-    talk.listen(transcription={"model": "whisper-1", "language": None})
+    talk.listen(transcription={"model": "whisper-1", "language": None, "keywords": None})
     assert msgspec.to_builtins(echoed(talk).audio.input.transcription) == {"model": "whisper-1"}
-    merged = patched(BASE, {"audio": {"input": {"transcription": {"keywords": ["Ada"]}}}}, fixed=False)
-    assert isinstance(merged, Session)
-    assert merged.audio.input.transcription == Transcription(keywords=("Ada",)), "kept, for the client asked for it"
+    talk.listen(transcription={"keywords": ["Ada", "Linz"], "languages": ["de"]})
+    kept = echoed(talk).audio.input.transcription
+    assert kept == Transcription(keywords=("Ada", "Linz"), languages=("de",)), "the client asked for them"
+    talk.speech()
+    talk.silence()
+    asked = talk.effects(Recognize)[-1]
+    assert (asked.language, asked.prompt) == ("de", "Ada, Linz")
 
 
-def test_check_055_null_turns_off(talk: Talk) -> None:
+def test_check_055_null_turns_off(open_talk: OpenTalk) -> None:
+    talk = open_talk(abilities=ABLE)
     talk.update(
         tracing="auto",
         prompt={"id": "pmpt_1"},
-        include=["item.input_audio_transcription.logprobs"],
+        include=[LOGPROBS, LOGPROBS],
         audio={"input": {"transcription": {"model": "m"}, "noise_reduction": {"type": "near_field"}}},
     )
-    assert echoed(talk).prompt is not None
+    assert echoed(talk).include == (LOGPROBS,)
     talk.update(
         tracing=None, prompt=None, include=None, audio={"input": {"transcription": None, "noise_reduction": None}}
     )
@@ -194,7 +213,8 @@ def test_check_055_absent_leaves_alone_and_null_where_it_means_nothing_too(talk:
     assert echoed(talk) == before
 
 
-def test_noise_reduction_keeps_its_strength(talk: Talk) -> None:
+def test_noise_reduction_keeps_its_strength(open_talk: OpenTalk) -> None:
+    talk = open_talk(abilities=ABLE)
     talk.listen(noise_reduction={"type": "far_field", "strength": 0.4})
     talk.listen(noise_reduction={"type": "far_field"})
     assert echoed(talk).audio.input.noise_reduction == NoiseReduction(type="far_field", strength=0.4)
@@ -274,22 +294,40 @@ def test_check_061_an_idle_timeout_in_range_is_taken(talk: Talk, timeout_ms: int
     assert echoed(talk).audio.input.turn_detection == ServerVad(idle_timeout_ms=timeout_ms)
 
 
-@pytest.mark.parametrize("rate_hz", [8000, 16_000, 48_000])
-def test_check_062_another_rate_is_refused(talk: Talk, rate_hz: int) -> None:
-    output(talk, format={"type": "audio/pcm", "rate": rate_hz})
-    check_refused(talk, "session.audio.output.format.rate")
-
-
 @pytest.mark.parametrize("side", ["input", "output"])
-@pytest.mark.parametrize("kind", [{"type": "audio/pcmu"}, "g711_alaw"])
-def test_a_format_that_is_not_served_is_refused_by_name(talk: Talk, side: str, kind: object) -> None:
-    talk.update(audio={side: {"format": kind}})
-    check_refused(talk, f"session.audio.{side}.format.type")
+@pytest.mark.parametrize(
+    ("kind", "rate_hz"), [("audio/pcm", 8000), ("audio/pcm", 16_000), ("audio/pcm", 48_000), ("audio/pcmu", 24_000)]
+)
+def test_check_062_another_rate_is_refused(talk: Talk, side: str, kind: str, rate_hz: int) -> None:
+    talk.update(audio={side: {"format": {"type": kind, "rate": rate_hz}}})
+    check_refused(talk, f"session.audio.{side}.format.rate")
+
+
+@pytest.mark.parametrize("heard", ["audio/pcm", "audio/pcmu", "audio/pcma"])
+@pytest.mark.parametrize("told", ["audio/pcm", "audio/pcmu", "audio/pcma"])
+def test_check_063_each_side_has_a_format_of_its_own(talk: Talk, told: str, heard: str) -> None:
+    talk.update(audio={"input": {"format": {"type": told}}, "output": {"format": {"type": heard}}})
+    audio = echoed(talk).audio
+    assert (audio.input.format.type, audio.output.format.type) == (told, heard)
+    talk.update(audio={"output": {"format": {"type": "audio/pcm"}}})
+    assert echoed(talk).audio.input.format.type == told
+
+
+@pytest.mark.parametrize(("kind", "name"), [("audio/pcmu", "g711_ulaw"), ("audio/pcma", "g711_alaw")])
+def test_check_065_the_telephones_formats_are_echoed_as_objects_without_a_rate(
+    talk: Talk, kind: str, name: str
+) -> None:
+    for written in (name, {"type": kind}, {"type": kind, "rate": 8000}):
+        talk.update(audio={"input": {"format": written}, "output": {"format": written}})
+        shown = msgspec.to_builtins(echoed(talk).audio)
+        assert shown["input"]["format"] == shown["output"]["format"] == {"type": kind}
+        talk.update(audio={"input": {"format": "pcm16"}, "output": {"format": "pcm16"}})
 
 
 def test_check_064_a_failed_update_applies_none_of_its_fields(talk: Talk) -> None:
-    talk.update(instructions="new", audio={"output": {"voice": "amy", "format": {"type": "audio/pcmu"}}})
-    check_refused(talk, "session.audio.output.format.type")
+    audio = {"output": {"voice": "amy", "format": {"type": "audio/pcm", "rate": 8000}}}
+    talk.update(instructions="new", audio=audio)
+    check_refused(talk, "session.audio.output.format.rate")
 
 
 @pytest.mark.parametrize("kind", ["pcm16", {"type": "audio/pcm"}, {"type": "audio/pcm", "rate": 24_000}])
@@ -315,9 +353,36 @@ def test_check_068_a_ratio_over_one_is_refused(talk: Talk) -> None:
     check_refused(talk, "session.truncation.retention_ratio")
 
 
-def test_check_069_tools_of_other_servers_are_refused_by_name(talk: Talk) -> None:
-    talk.update(tools=[{"type": "function", "name": "f"}, {"type": "mcp", "server_label": "s", "authorization": "k"}])
-    check_refused(talk, "session.tools[1].type")
+# ---- what a session begins with -----------------------------------------------------------------------------------
+
+
+def test_a_session_begins_with_what_it_was_given_and_shows_it_before_it_begins(open_talk: OpenTalk) -> None:
+    tool = FunctionTool(name="sail", parameters=msgspec.Raw(b'{\n  "type": "object"\n}'))
+    start = SessionPatch(instructions="Be a pirate.", prompt=PromptReference(id="p"), tools=(tool,))
+    talk = open_talk(start=start)
+    first = talk.last(wire.SessionCreated).session
+    assert isinstance(first, Session)
+    assert (first.instructions, first.prompt) == ("Be a pirate.", None)
+    assert first == opening(msgspec.structs.replace(DEFAULTS, start=start))
+    prepared = talk.effects(Prepare)[-1].prompt
+    assert prepared.parts == (TextPart("instructions", "system", "Be a pirate."),)
+    assert [msgspec.json.decode(one.parameters) for one in prepared.tools] == [{"type": "object"}]
+
+
+@pytest.mark.parametrize(
+    ("start", "param"),
+    [
+        (SessionPatch(type="transcription"), "session.type"),
+        (SessionPatch(output_modalities=()), "session.output_modalities"),
+    ],
+)
+def test_what_a_session_can_not_begin_with_is_told_by_its_path(start: SessionPatch, param: str) -> None:
+    fault = opening(msgspec.structs.replace(DEFAULTS, start=start))
+    assert isinstance(fault, Fault)
+    assert fault.param == param
+
+
+# ---- values and their kinds ---------------------------------------------------------------------------------------
 
 
 def test_no_modality_at_all_is_refused(talk: Talk) -> None:
@@ -412,7 +477,7 @@ patches = st.fixed_dictionaries({}, optional=values)
 def patched(session: Session, patch: dict[str, object], *, fixed: bool) -> Session | Fault:
     event = wire.decode(msgspec.json.encode({"type": "session.update", "session": patch}))
     assert isinstance(event, SessionUpdate), event
-    return merge(session, event.session, voices=("joe", "amy"), voice_fixed=fixed)
+    return merge(session, event.session, DEFAULTS, voice_fixed=fixed)
 
 
 @CASES
@@ -422,12 +487,14 @@ def test_a_merge_changes_what_was_named_or_nothing_at_all(steps: list[dict[str, 
     for patch in steps:
         merged = patched(session, patch, fixed=fixed)
         if isinstance(merged, Fault):
-            assert merged.param is not None
-            assert merged.param.startswith("session.")
+            assert (merged.param or "").startswith("session.")
             continue
         named = {name for name, value in patch.items() if value is not None or name == "tracing"}
         changed = {name for name in session.__struct_fields__ if getattr(session, name) != getattr(merged, name)}
         assert changed <= named
         assert patched(merged, patch, fixed=fixed) == merged, "the same update again changes nothing"
+        shown = msgspec.json.decode(msgspec.json.encode(merged))
+        again = {name: shown[name] for name in values if name in shown}
+        assert patched(merged, again, fixed=fixed) == merged, "what is echoed may be sent back"
         assert not fixed or merged.audio.output.voice == session.audio.output.voice
         session = merged

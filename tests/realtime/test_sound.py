@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,7 +13,10 @@ from hypothesis import strategies as st
 from duplex_server.realtime.ears import Ears
 from duplex_server.realtime.inputs import Voice
 from duplex_server.realtime.mouth import Mouth
+from duplex_server.realtime.narrowband import narrowed
+from duplex_server.realtime.playout import LEAST
 from duplex_server.realtime.samples import Pcm, Samples
+from duplex_server.realtime.schema import FormatType
 from pipeline.audio import Resampler
 from pipeline.chunk import Audio, Reply
 from tests.families.scripted.detector.family import EnergyDetector, Options
@@ -81,7 +85,7 @@ def test_the_detectors_frames_lie_side_by_side_in_the_input(piece: int) -> None:
 
 @pytest.mark.parametrize("rate_hz", [22_050, 24_000])
 def test_a_talkers_sound_comes_out_whole_at_the_rate_of_the_channel(rate_hz: int) -> None:
-    mouth, pcm, taken, grown = Mouth(), hum(rate_hz, 8000), b"", 0
+    mouth, pcm, taken, grown = opened(), hum(rate_hz, 8000), b"", 0
     for at in range(0, len(pcm), 1001):
         grown += mouth.take(REPLY, Audio(pcm[at : at + 1001].tobytes(), rate_hz)).samples
     grown += mouth.finish(REPLY)
@@ -95,14 +99,14 @@ def test_a_talkers_sound_comes_out_whole_at_the_rate_of_the_channel(rate_hz: int
 
 @pytest.mark.parametrize("rate_hz", [16_000, 22_050, 24_000, 48_000])
 def test_where_a_word_ends_is_known_before_the_resampler_has_given_it(rate_hz: int) -> None:
-    mouth, ends, grown = Mouth(), [], 0
+    mouth, ends, grown = opened(), [], 0
     for word_ms in (130, 57, 301, 200):
         word = np.full(rate_hz * word_ms // 1000, 8000, np.int16)
         gap = np.zeros(rate_hz // 20, np.int16)
         took = mouth.take(REPLY, Audio(word.tobytes(), rate_hz))
         ends.append(took.upto_sample)
         grown += took.samples
-        assert grown <= took.upto_sample <= grown + RATE_HZ // 20
+        assert grown <= took.upto_sample <= grown + RATE_HZ // 20 + 2 * LEAST
         grown += mouth.take(REPLY, Audio(gap.tobytes(), rate_hz)).samples
     grown += mouth.finish(REPLY)
     out = np.abs(np.frombuffer(mouth.give(REPLY, 0, grown), np.int16).astype(np.int32))
@@ -111,15 +115,44 @@ def test_where_a_word_ends_is_known_before_the_resampler_has_given_it(rate_hz: i
     assert edges == pytest.approx(ends, abs=RATE_HZ // 1000)
 
 
+def opened(kind: FormatType = "audio/pcm") -> Mouth:
+    mouth = Mouth()
+    mouth.begin(REPLY, kind)
+    return mouth
+
+
 def test_a_reply_without_sound_has_nothing_left() -> None:
     assert Mouth().finish(REPLY) == 0
 
 
 def test_replies_that_are_over_are_let_go() -> None:
-    mouth = Mouth()
+    mouth = opened()
+    mouth.begin(Reply("s", 2), "audio/pcm")
     mouth.take(REPLY, Audio(ramp(100).tobytes(), RATE_HZ))
     mouth.take(Reply("s", 2), Audio(ramp(50).tobytes(), RATE_HZ))
     mouth.keep(lambda reply: reply.epoch == 2)
     assert len(mouth.give(Reply("s", 2), 0, 50)) == 100
     with pytest.raises(KeyError):
         mouth.give(REPLY, 0, 1)
+
+
+@CASES
+@given(
+    st.sampled_from([8000, 16_000, 22_050, 24_000]),
+    st.sampled_from(get_args(FormatType)),
+    st.lists(st.integers(1, 6000), min_size=1, max_size=20),
+)
+def test_check_119_120_no_sound_is_sent_that_is_too_short_and_none_is_lost(
+    rate_hz: int, kind: FormatType, chunks: list[int]
+) -> None:
+    mouth, pcm, at, told = opened(kind), hum(sum(chunks), 8000), 0, []
+    for chunk in chunks:
+        told.append(mouth.take(REPLY, Audio(pcm[at : at + chunk].tobytes(), rate_hz)).samples)
+        at += chunk
+    told.append(mouth.finish(REPLY))
+    resampler = Resampler(rate_hz, RATE_HZ)
+    whole = np.concatenate([resampler.push(pcm), resampler.flush()])
+    assert sum(told) == len(whole)
+    assert all(samples == 0 or samples >= LEAST for samples in told) or (told[-1] == len(whole) < LEAST)
+    expected = whole if kind == "audio/pcm" else narrowed(whole)
+    assert mouth.give(REPLY, 0, len(whole)) == expected.tobytes()

@@ -10,7 +10,7 @@ import msgspec
 from duplex_server.realtime import wire
 from duplex_server.realtime.config import SessionConfig
 from duplex_server.realtime.effects import PlayAudio
-from duplex_server.realtime.schema import ResponseObject, Session
+from duplex_server.realtime.schema import ResponseObject, ShownSession
 from duplex_server.realtime.wire import AnyClientEvent
 from tests.sim.audit import Audit
 from tests.sim.cascade import Cascade
@@ -56,7 +56,7 @@ class Client:
         replies = Replies(self.seat.session, config, self.speech, ear, told_late=cascade.tells_late)
         turns = Turns(self.seat.session, self.speech, replies, config)
         self._audit = Audit(self.seat.session, turns, replies)
-        self.settings: Session | None = None
+        self.settings: ShownSession | None = None
         self.items: list[str] = []
         self.responses: dict[str, ResponseObject] = {}  # open ones
         self._dead: set[str] = set()  # responses of which no sound may come any more

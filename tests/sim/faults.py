@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 import pytest
 
-from duplex_server.realtime import listening
+from duplex_server.realtime import answers, conversation, listening
 from duplex_server.realtime.answers import Answers, Cut
-from duplex_server.realtime.conversation import Conversation
+from duplex_server.realtime.conversation import Conversation, Entry, parts_of
 from duplex_server.realtime.echo import Said
 from duplex_server.realtime.effects import Cancel, Effect, Pace
 from duplex_server.realtime.hearing import Heard, Hearing
+from duplex_server.realtime.idle import IdleTimer
 from duplex_server.realtime.input_buffer import InputBuffer, Span, UnheardReason
 from duplex_server.realtime.inputs import Input, Voice
 from duplex_server.realtime.listening import Listening
@@ -22,7 +23,7 @@ from duplex_server.realtime.playout import Playout
 from duplex_server.realtime.response import Response
 from duplex_server.realtime.schema import CancelReason, ResponseStatus, ResponseUsage, StatusDetails
 from duplex_server.realtime.session import Session
-from duplex_server.realtime.wire import AnyServerEvent
+from duplex_server.realtime.wire import AnyServerEvent, Committed, SpeechStarted
 from pipeline.chunk import Fence, Part, Reply
 from pipeline.errors import FailureKind
 from pipeline.host import Host
@@ -209,8 +210,11 @@ def two_at_a_time(patch: pytest.MonkeyPatch) -> None:
 
 
 def last_item_not_told(patch: pytest.MonkeyPatch) -> None:
-    parts = Conversation.parts
-    patch.setattr(Conversation, "parts", lambda self, item_ids=None: parts(self, item_ids)[:-1])
+    def most(entries: Iterable[Entry]) -> tuple[Part, ...]:
+        return parts_of(entries)[:-1]
+
+    for module in (answers, conversation):
+        patch.setattr(module, "parts_of", most)
 
 
 def loss_not_told(patch: pytest.MonkeyPatch) -> None:
@@ -313,6 +317,17 @@ def user_s_words_eaten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(listening, "echoes", mostly)
 
 
+def speech_is_taken_for_silence(patch: pytest.MonkeyPatch) -> None:
+    """The wait for a user who says nothing goes on while they speak."""
+    told = IdleTimer.told
+
+    def deaf(self: IdleTimer, event: AnyServerEvent, heard_until: float) -> None:
+        if not isinstance(event, SpeechStarted | Committed):
+            told(self, event, heard_until)
+
+    patch.setattr(IdleTimer, "told", deaf)
+
+
 FAULTS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
@@ -347,5 +362,6 @@ FAULTS: dict[str, Plant] = {
         failure_unaccounted,
         own_voice_answered,
         user_s_words_eaten,
+        speech_is_taken_for_silence,
     )
 }

@@ -17,16 +17,19 @@ from duplex_server.realtime.effects import (
     ClearAudio,
     Close,
     Effect,
+    Keep,
+    LetGo,
     Pace,
     PlayAudio,
     Prepare,
     Recognize,
     Send,
+    SendWithSound,
 )
 from duplex_server.realtime.hearing import PASSES
 from duplex_server.realtime.inputs import AudioIn, Event, Input, Opened, PeerLost, Produced, Spoke, Tick, Voice
 from duplex_server.realtime.intake import SLICE_MS
-from duplex_server.realtime.meter import Meter
+from duplex_server.realtime.meter import Meter, lasts_s
 from duplex_server.realtime.session import Session
 from duplex_server.realtime.wire import AnyServerEvent
 from pipeline.chunk import Audio, Chunk, Fence, Reply
@@ -104,7 +107,7 @@ class Seat:
         if isinstance(given, int):
             at = self._meter.arrived(given, now)
             for start in range(0, given, SLICE):
-                self._inbox.append((min(SLICE, given - start), at + start / RATE_HZ))
+                self._inbox.append((min(SLICE, given - start), at + lasts_s(start)))
             self._received += given
             self._held += given
         elif self.session.overtakes(given):
@@ -210,11 +213,11 @@ class Seat:
     def _carry_out(self, effect: Effect) -> None:
         cascade = self._cascade
         match effect:
-            case Send(event=event):
+            case Send(event=event) | SendWithSound(event=event):
                 self._tell(event)
             case PlayAudio():
                 self._tell(effect)
-            case ClearAudio() | Close():
+            case ClearAudio() | Close() | Keep() | LetGo():
                 pass  # the sound is at the client; a session does not last long enough to be ended
             case Recognize():
                 cascade.transcribe(effect.segment, effect.from_sample, final=effect.final)
@@ -236,7 +239,7 @@ NO_SOUND = base64.b64encode(bytes(2)).decode()
 def as_event(effect: Effect) -> AnyServerEvent | None:
     """What a client sees of an effect."""
     match effect:
-        case Send(event=event):
+        case Send(event=event) | SendWithSound(event=event):
             return event
         case PlayAudio():
             return wire.AudioDelta(

@@ -17,6 +17,8 @@ from tests.sim.speech import RATE_HZ, Sound, Speech
 
 LATE = RATE_HZ // 5
 """A detector may notice the beginning of a word this late, when the turn before has just been committed."""
+SILENCE = 5 * RATE_HZ // 2
+"""So much of what has come holds no word when a silence is over, whatever the network did to it."""
 TAIL = 2 * RATE_HZ
 """What was said this shortly before the end may not have been committed."""
 
@@ -35,6 +37,8 @@ class Turns:
         self._known: dict[str, tuple[str, ...]] = {}  # what had been said when a response was created
         self._growing: dict[str, str] = {}  # the deltas of a transcript
         self._due: dict[str, Span] = {}  # turns that are to be answered
+        self._silent: str | None = None  # an item in which nobody has spoken
+        self._silence_due = False
         self._answer_on, self._guarded = config.answer_on, config.echo_guard
         self._owed = self._may_owe = False
         self._floor = self._floor_before = 0
@@ -68,6 +72,8 @@ class Turns:
     # ---- what comes out -------------------------------------------------------------------------------------------
 
     def check(self, given: Input, now: float, effects: tuple[Effect, ...]) -> None:
+        if any(isinstance(effect, Send) and isinstance(effect.event, wire.SpeechStarted) for effect in effects):
+            self._cut_short(effects, now)
         for effect in effects:
             match effect:
                 case Recognize():
@@ -75,6 +81,8 @@ class Turns:
                 case Begin(think=think) if not self._replies.parts_given:
                     asked = self._replies.asked(think.fence)
                     self._told(think.prompt, self._known[asked] if asked else tuple(self._words))
+                case Send(event=wire.TimeoutTriggered(item_id=item_id)):
+                    self._timed_out(item_id)
                 case Send(event=wire.Committed(item_id=item_id)):
                     self._committed(item_id, given)
                 case Send(event=wire.Cleared()):
@@ -98,8 +106,20 @@ class Turns:
                     self._done(response, now)
                 case _:
                     pass
-        if any(isinstance(effect, Send) and isinstance(effect.event, wire.SpeechStarted) for effect in effects):
-            self._cut_short(effects, now)
+
+    def _timed_out(self, item_id: str) -> None:
+        """Nobody has spoken for long: no word of the user's is under way or waits to be answered."""
+        detection = self._session.settings.audio.input.turn_detection
+        appended = self._session.input.appended
+        said = [
+            sound.word
+            for sound in self._speech.sounds
+            if sound.word and not sound.ours and appended - SILENCE < sound.start < appended - LATE
+        ]
+        assert not said, f"{said} were said, and the user counts as silent"
+        waits = [self._words[item] for item, span in self._due.items() if self._words[item] and not self._echoes(span)]
+        assert not waits, f"{waits} wait for an answer, and the user is asked"
+        self._silent, self._silence_due = item_id, detection is not None and detection.create_response
 
     def _committed(self, item_id: str, given: Input) -> None:
         entry = self._session.conversation.get(item_id)
@@ -112,6 +132,9 @@ class Turns:
         self._span[item_id] = span
         self._words[item_id] = self._speech.words(span.start, span.stop)
         detection = self._session.settings.audio.input.turn_detection
+        if item_id == self._silent:
+            assert not span, "a silence that took sound from the next turn"
+            return
         if isinstance(given, Voice) and detection is not None and detection.create_response:
             self._due[item_id] = span
         else:
@@ -128,9 +151,9 @@ class Turns:
     def _answered(self, given: Input) -> None:
         asked = isinstance(given, Event) and isinstance(given.event, wire.CreateResponse)
         wanted = any(self._wants_answer(item, span) for item, span in self._due.items())
-        assert asked or wanted or self._may_owe, "an answer to nothing"
+        assert asked or wanted or self._may_owe or self._silence_due, "an answer to nothing"
         self._due.clear()
-        self._owed = self._may_owe = False
+        self._owed = self._may_owe = self._silence_due = False
         self.answered += 1
 
     def _failed_in(self, span: Span) -> bool:

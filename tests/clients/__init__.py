@@ -1,0 +1,1 @@
+"""Holds conversations through clients as their makers publish them, against the server as it comes."""

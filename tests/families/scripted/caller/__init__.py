@@ -1,0 +1,1 @@
+"""Calls the first tool that it is given."""
