@@ -133,7 +133,7 @@ def test_a_typed_turn_is_spoken_to_the_last_sample() -> None:
     assert len(peer.sound) == 2 * 3 * 300 * 24, "three words of 300 ms at 24 kHz"
 
 
-def test_sound_is_kept_whole_across_odd_bytes_big_frames_and_bad_base64() -> None:
+def test_check_071_072_sound_is_kept_whole_across_odd_bytes_big_frames_and_bad_base64() -> None:
     pcm = (8000 * np.sin(np.arange(72_000) / 20)).astype("<i2").tobytes()
     frame = json.dumps({"type": "input_audio_buffer.append", "audio": base64.b64encode(pcm).decode()})
     assert len(frame) > BIG_FRAME_BYTES

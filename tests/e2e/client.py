@@ -6,7 +6,7 @@ import asyncio
 import base64
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -27,9 +27,10 @@ Json = dict[str, Any]  # events as they came over the wire
 
 @dataclass(slots=True)
 class Client:
-    """One session. `events` holds all that came, as plain JSON."""
+    """One session. `events` holds all that came, as plain JSON; `unpack` makes int16 at 24 kHz of what is to be heard."""
 
     connection: AsyncRealtimeConnection
+    unpack: Callable[[bytes], bytes] = bytes
     events: list[Json] = field(default_factory=list)
     sound: dict[str, bytearray] = field(default_factory=dict)
     loudspeaker: Loudspeaker = field(default_factory=Loudspeaker)
@@ -42,7 +43,7 @@ class Client:
             event = raw.to_dict(mode="json")
             self.problems += map(str, self.validator.feed(event))
             if event["type"] == "response.output_audio.delta":
-                pcm = base64.b64decode(str(event["delta"]))
+                pcm = self.unpack(base64.b64decode(str(event["delta"])))
                 self.sound.setdefault(str(event["response_id"]), bytearray()).extend(pcm)
                 self.loudspeaker.play(np.frombuffer(pcm, np.int16), time.monotonic())
             elif event["type"] == "input_audio_buffer.speech_started":

@@ -25,7 +25,9 @@ class Waits:
 
     def told(self, chunk: Chunk, now: float) -> None:
         """A stream was told something. Once it knows the words of a turn, its answer comes soon, if one does."""
-        if isinstance(chunk.payload, Transcript) and chunk.payload.text and chunk.fence in self._since:
+        since = self._since.get(chunk.fence)
+        waited = since is not None and now - since < WINDOW_S - MOMENT_S
+        if isinstance(chunk.payload, Transcript) and chunk.payload.text and waited:
             self._understood[chunk.fence.stream] = now
         words = chunk.fence not in self._spoken and chunk.role in ("thinker", "recognizer")
         if words or isinstance(chunk.payload, Audio | Failed) or (chunk.last and chunk.role == "talker"):
