@@ -67,6 +67,7 @@ class Listening:
         self._due: dict[str, Failed | None] = {}  # committed items to be answered; why the words of one are not known
         self._owed = False  # an answer was cut, and is due again if no words follow
         self._overflowing = False
+        self._told_upto = 0  # the last place in the input where the client was told of speech
         self.speech_began = 0.0  # when the newest onset came in
         self.dropped_turns = 0  # turns whose words were given up, because too many waited
 
@@ -217,7 +218,8 @@ class Listening:
         """
         detection = self._settings.audio.input.turn_detection
         end = self.input.appended
-        began = min(end, max(end - round(silent_s * INPUT_RATE_HZ), self.input.committed_upto))
+        silent = end - round(silent_s * INPUT_RATE_HZ)
+        began = min(end, max(silent, self.input.committed_upto, self._told_upto))
         entry = spoken_entry(self._new_id("item"), self.input.commit(self.input.start))
         entry.note = silence_note(silent_s)
         item, previous = entry.item, self._conversation.last_id
@@ -287,11 +289,13 @@ class Listening:
         self._commit(turn, end, now, paused=turn.paused, answer=answers)
 
     def _stopped(self, turn: _Turn, end: int) -> AnyServerEvent:
+        self._told_upto = end
         return wire.SpeechStopped(event_id=self._new_id("event"), item_id=turn.item_id, audio_end_ms=_ms(end))
 
     def _tell(self, turn: _Turn, now: float) -> None:
         """The user has the floor: what we say is cut, and the client learns why."""
         turn.told = True
+        self._told_upto = turn.start
         self._hearing.believe()
         detection = self._settings.audio.input.turn_detection
         at = len(self._out)

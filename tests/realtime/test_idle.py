@@ -266,3 +266,14 @@ def test_a_silence_that_could_not_be_answered_is_followed_by_another_wait(patien
     patient.wait(6.1)
     assert timeouts(patient) == 2
     patient.end()
+
+
+def test_a_silence_begins_no_earlier_than_the_speech_before_it(patient: Talk) -> None:
+    answered(patient, 500)
+    patient.silence(3000)
+    patient.speech()
+    patient.ask("input_audio_buffer.clear")
+    respond(patient)
+    patient.speak(("Never mind. ", 500))
+    patient.wait(9.0)  # no sound comes, so that the silence is longer than the sound of it
+    assert patient.last(wire.TimeoutTriggered).audio_start_ms >= patient.last(wire.SpeechStopped).audio_end_ms
