@@ -27,7 +27,7 @@ Json = dict[str, Any]  # events as they came over the wire
 
 @dataclass(slots=True)
 class Client:
-    """One session. `events` holds all that came, as plain JSON; `unpack` makes int16 at 24 kHz of what is to be heard."""
+    """One session. `events` holds all that came, as plain JSON; `unpack` makes int16 at 24 kHz of what is heard."""
 
     connection: AsyncRealtimeConnection
     unpack: Callable[[bytes], bytes] = bytes
