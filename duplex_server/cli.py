@@ -16,6 +16,7 @@ KEY_VARIABLE = "DUPLEX_API_KEY"
 DIFFERS = 1  # a replay did not do what was recorded
 CUT_OFF = 1
 UNFIT = 1  # no conversation would work
+DEVIATES = 1  # a server does not keep to the protocol
 USER_ERROR = 2
 INTERRUPTED = 130
 
@@ -53,6 +54,8 @@ def _run(options: argparse.Namespace) -> int:
                 return _replay(options)
             case "doctor":
                 return _doctor(options)
+            case "conformance":
+                return _conformance(options)
             case _:
                 return _explain(options)
     except (ConfigError, StageError) as error:
@@ -95,12 +98,23 @@ def _parser() -> argparse.ArgumentParser:
     _add_settings(doctor)
     doctor.add_argument("--json", action="store_true", help="print one JSON object only")
 
+    _add_conformance(commands.add_parser("conformance", help="hold any Realtime server against the protocol"))
+
     config = commands.add_parser("config", help="show the configuration").add_subparsers(
         dest="action", required=True, metavar="ACTION"
     )
     explain = config.add_parser("explain", help="every effective setting and where it came from")
     _add_settings(explain)
     return parser
+
+
+def _add_conformance(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("url", metavar="URL", help="ws://host:port/v1/realtime or http://host:port/v1")
+    parser.add_argument("--key", default=os.environ.get(KEY_VARIABLE), help=f"API key; default: ${KEY_VARIABLE}")
+    parser.add_argument("--json", action="store_true", help="print one JSON object only")
+    parser.add_argument("--only", metavar="NUMBERS", help="some of the checks, such as 42-50,73")
+    parser.add_argument("--speech", type=Path, metavar="FILE.wav", help="what is said to it; default: a short sentence")
+    parser.add_argument("--timeout-s", type=float, default=60.0, metavar="S", help="how long models may take; 60")
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
@@ -166,6 +180,31 @@ def _doctor(options: argparse.Namespace) -> int:
     report = asyncio.run(examine(config))
     print(msgspec.json.encode(report).decode() if options.json else "\n".join(lines(report)))
     return 0 if report.works else UNFIT
+
+
+def _conformance(options: argparse.Namespace) -> int:
+    import msgspec
+
+    from duplex_server.conformance.command import Unusable, conformance
+    from duplex_server.conformance.report import Result, line, summary
+
+    def show(result: Result) -> None:
+        if not options.json:
+            print(line(result), flush=True)
+
+    try:
+        report = conformance(
+            options.url,
+            options.key,
+            only=options.only,
+            speech=options.speech,
+            timeout_s=options.timeout_s,
+            told=show,
+        )
+    except Unusable as error:
+        return _fail(str(error))
+    print(msgspec.json.encode(report).decode() if options.json else summary(report))
+    return DEVIATES if report.failed else 0
 
 
 def _explain(options: argparse.Namespace) -> int:

@@ -263,11 +263,12 @@ class Answers:
             self._tell_heard(live, live.playout.sent)
             self._out.append(Cancel(live.generation.reply))
             self._end(live, "failed", StatusDetails(type="failed", error=error))
-        elif live.generation.cut_by_length:
-            self._end(live, "incomplete", StatusDetails(type="incomplete", reason="max_output_tokens"))
         else:
             self._out += live.call_functions()
-            self._end(live, "completed", None)
+            if live.generation.cut_by_length:
+                self._end(live, "incomplete", StatusDetails(type="incomplete", reason="max_output_tokens"))
+            else:
+                self._end(live, "completed", None)
         if live.response.in_conversation:
             self._playing.append(live)
 

@@ -7,7 +7,7 @@ import re
 import msgspec
 from msgspec import UNSET
 
-from duplex_server.realtime.schema import FunctionTool
+from duplex_server.realtime.schema import FunctionTool, NamedFunction, ToolChoice
 
 INSTRUCTIONS_CHARS = 64 * 1024
 TOOLS = 128
@@ -16,6 +16,9 @@ TOOLS_BYTES = 256 * 1024
 TRACING_BYTES = 16 * 1024
 HINT_CHARS = 4096
 """A prompt for the recognizer, or its keywords together."""
+
+NAMES_CHARS = 400
+"""So much is told of the names there are."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -52,6 +55,20 @@ def bounded_tools(tools: tuple[FunctionTool, ...], param: str) -> tuple[Function
     if size > TOOLS_BYTES:
         raise Invalid(param, f"Expected at most {TOOLS_BYTES} bytes of tools, got {size}. Shorten their descriptions.")
     return kept
+
+
+def check_choice(choice: ToolChoice, tools: tuple[FunctionTool, ...], param: str, *, now: bool = False) -> None:
+    """Raises `Invalid` for the choice of a function that isn't there.
+
+    Where there are no tools at all, a choice stands until it is needed, which is `now`: clients set the two apart.
+    """
+    if not tools:
+        if now and choice not in ("auto", "none"):
+            raise Invalid(param, "A function must be called by this choice, and there are no tools. Set some.")
+        return
+    if isinstance(choice, NamedFunction) and all(tool.name != choice.name for tool in tools):
+        known = ", ".join(tool.name for tool in tools)
+        raise Invalid(f"{param}.name", f"There is no tool {choice.name!r}. Choose one of: {known[:NAMES_CHARS]}.")
 
 
 def _kept(tool: FunctionTool, param: str) -> FunctionTool:

@@ -21,6 +21,7 @@ class Generation:
     usage: Usage | None = None
     failure: Failed | None = None
     cut_by_length: bool = False
+    thinker_cut: bool = False  # by a bound on what it writes, not on what is spoken
     _ended: set[StageRole] = field(default_factory=set)
 
     def end(self, chunk: Chunk) -> None:
@@ -29,11 +30,17 @@ class Generation:
             case End(finish=finish, usage=usage):
                 self.usage = usage or self.usage
                 self.cut_by_length |= finish == "length"
+                self.thinker_cut |= finish == "length" and chunk.role == "thinker"
             case Failed() as failed:
                 self.failure = self.failure or failed
             case payload:
                 raise AssertionError(f"the {chunk.role} ended {chunk.fence} with {type(payload).__name__}")
         self._ended.add(chunk.role)
+
+    @property
+    def written(self) -> bool:
+        """True when the thinker will write no more."""
+        return self.failure is not None or "thinker" in self._ended
 
     @property
     def ended(self) -> bool:

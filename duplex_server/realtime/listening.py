@@ -15,7 +15,7 @@ from duplex_server.realtime.hearing import GIVEN_UP, Guess, Heard, Hearing, Part
 from duplex_server.realtime.idle import silence_note
 from duplex_server.realtime.input_buffer import InputBuffer, Span, UnheardReason
 from duplex_server.realtime.inputs import AudioIn, Voice
-from duplex_server.realtime.orders import Order, prepare, take_order
+from duplex_server.realtime.orders import prepare, take_order
 from duplex_server.realtime.schema import INPUT_RATE_HZ, Message, ResponseParams, Session
 from duplex_server.realtime.turns import Paused, Resumed, Started, Stopped, kept_samples, policy, prefix_samples
 from duplex_server.realtime.wire import AnyServerEvent, Fault
@@ -376,8 +376,9 @@ class Listening:
     def _speculate(self, turn: _Turn, text: str) -> None:
         """Begin the answer that will be due if the user says nothing more."""
         order = take_order(ResponseParams(), self._settings, self._conversation, self._config.voices, self._new_id)
+        if isinstance(order, Fault):
+            return  # it is told when the answer is due
         part = to_part(spoken_entry(turn.item_id, Span(turn.start, self.input.appended), text))
-        assert isinstance(order, Order)
         assert part is not None
         self._answers.speculate(order, part)
 

@@ -22,6 +22,16 @@ LEAD = INPUT_RATE_HZ // 2
 
 
 @dataclass(slots=True)
+class _Call:
+    """A function call that is being made."""
+
+    call_id: str
+    name: str
+    untold: str = ""  # of its arguments
+    announced: bool = False
+
+
+@dataclass(slots=True)
 class LiveReply:
     """One response with its generation and its playout. `think` is what it is made of, once the making has begun."""
 
@@ -36,7 +46,11 @@ class LiveReply:
     written_bytes: int = 0  # of the thinker's text, in UTF-8
     silent_at: float | None = None  # when it was cut
     _written: list[str] = field(default_factory=list)  # what is read, not heard, and was not told yet
-    _calls: dict[str, CallDelta] = field(default_factory=dict)
+    _worded: bool = False  # the thinker wrote words
+    _calls: dict[str, _Call] = field(default_factory=dict)
+    _calls_first: bool = False  # there were none before the first call
+    _calling: bool = False  # what it wrote last belongs to a call
+    _calls_ended: bool = False
 
     def begin(self, parts: tuple[Part, ...], config: SessionConfig) -> Begin:
         """Let it be made of these parts."""
@@ -47,6 +61,8 @@ class LiveReply:
             prompt=make_prompt(order.instructions, parts, order.tools),
             max_tokens=most if wanted == "inf" else min(wanted, most),
             temperature=order.terms.temperature,
+            tool_choice=order.tool_choice,
+            parallel_calls=order.parallel_calls,
             retention=order.retention,
         )
         speak = None
@@ -67,24 +83,32 @@ class LiveReply:
         match chunk.payload:
             case Text(text=text):
                 self.written_bytes += len(text.encode())
+                self._worded |= bool(text.strip())
+                self._calling = False
                 if not self.generation.spoken:
                     self._written.append(text)
             case Caption(text=text):
                 self.playout.caption(text)
             case CallDelta() as delta:
-                known = self._calls.get(delta.call_id)
-                arguments = (known.arguments if known else "") + delta.arguments
-                name = known.name if known else delta.name
-                self._calls[delta.call_id] = CallDelta(delta.call_id, name, arguments)
+                self.written_bytes += len(f"{delta.name}{delta.arguments}".encode())
+                self._calls_first |= not (self._worded or self._calls)
+                self._calling = True
+                call = self._calls.setdefault(delta.call_id, _Call(delta.call_id, delta.name))
+                call.untold += delta.arguments
         if chunk.last:
             self.generation.end(chunk)
 
     def release(self, now: float, new_id: Callable[[str], str]) -> list[Effect]:
-        """What may be told and played by now."""
+        """What may be told and played by now. Words that were written after a call come after it."""
         effects: list[Effect] = []
-        for text in self._written:
-            effects += map(Send, self.response.write(text))
-        self._written.clear()
+        if self._calls_first:
+            effects += self._tell_calls()
+            if not self.generation.written:
+                return effects
+        if self._worded:
+            for text in self._written:
+                effects += map(Send, self.response.write(text))
+            self._written.clear()
         while (piece := self.playout.take(now)) is not None:
             if piece.caption:
                 effects += map(Send, self.response.say(piece.caption))
@@ -130,10 +154,27 @@ class LiveReply:
         return self.playout.free_at if self.silent_at is None else min(self.playout.free_at, self.silent_at)
 
     def call_functions(self) -> list[Effect]:
-        """Tell the calls that were made; they stand after all that was said."""
+        """Tell the calls that stand after all that was said."""
+        if not self._calls or self._calls_first:
+            return []
+        cut = self.generation.cut_by_length and not self.generation.thinker_cut
+        return [*map(Send, self.response.close("incomplete" if cut else "completed")), *self._tell_calls()]
+
+    def _tell_calls(self) -> list[Effect]:
+        """What is known of the calls. The first is told as it is written, the others when all are known."""
         effects: list[Effect] = []
-        for call in self._calls.values():
-            effects += map(Send, self.response.call(call.call_id, call.name, call.arguments))
+        known = [*self._calls.values()] if self.generation.written else [*self._calls.values()][:1]
+        for call in known:
+            if not call.announced:
+                call.announced = True
+                effects += map(Send, self.response.call(call.call_id, call.name))
+            if call.untold:
+                effects += map(Send, self.response.add_arguments(call.untold))
+                call.untold = ""
+        if self.generation.written and not self._calls_ended:
+            self._calls_ended = True
+            if not (self._calling and self.generation.thinker_cut):
+                effects += map(Send, self.response.close("completed"))
         return effects
 
     @property

@@ -9,7 +9,7 @@ from typing import assert_never
 import msgspec
 
 from duplex_server.realtime import items
-from duplex_server.realtime.bounds import INSTRUCTIONS_CHARS, Invalid, bounded_tools, check_length
+from duplex_server.realtime.bounds import INSTRUCTIONS_CHARS, Invalid, bounded_tools, check_choice, check_length
 from duplex_server.realtime.conversation import Conversation, Entry
 from duplex_server.realtime.effects import Prepare
 from duplex_server.realtime.response import Terms
@@ -19,6 +19,7 @@ from duplex_server.realtime.schema import (
     AudioPatch,
     FunctionTool,
     ItemReference,
+    NamedFunction,
     ResponseParams,
     RetentionRatio,
     Session,
@@ -26,7 +27,7 @@ from duplex_server.realtime.schema import (
 )
 from duplex_server.realtime.settings import audio_format, given, resolve_voice
 from duplex_server.realtime.wire import Fault
-from pipeline.chunk import Part, Prompt, Retention, TextPart, Tool
+from pipeline.chunk import Part, Prompt, Retention, TextPart, Tool, ToolChoice, ToolNamed
 
 INSTRUCTIONS_ID = "instructions"
 
@@ -42,6 +43,8 @@ class Order:
     speed: float
     in_conversation: bool
     retention: Retention | None
+    tool_choice: ToolChoice = "auto"
+    parallel_calls: bool = True
 
 
 def take_order(
@@ -61,10 +64,11 @@ def take_order(
         check_length(instructions, INSTRUCTIONS_CHARS, "response.instructions")
         if isinstance(params.tools, tuple):
             tools = bounded_tools(params.tools, "response.tools")
+        choice = given(params.tool_choice, settings.tool_choice)
+        check_choice(choice, tools, "response.tool_choice", now=True)
     except Invalid as error:
         return Fault(message=error.message, code=error.code, param=error.param)
     modalities = given(params.output_modalities, settings.output_modalities)
-    choice = given(params.tool_choice, settings.tool_choice)
     return Order(
         terms=Terms(
             modality="audio" if "audio" in modalities else "text",
@@ -75,11 +79,13 @@ def take_order(
             temperature=given(params.temperature, given(settings.temperature, None)),
         ),
         instructions=instructions,
-        tools=() if choice == "none" else order_tools(tools),
+        tools=order_tools(tools),
         context=context,
         speed=output.speed,
         in_conversation=params.conversation != "none",
         retention=retention(settings),
+        tool_choice=ToolNamed(choice.name) if isinstance(choice, NamedFunction) else choice,
+        parallel_calls=given(params.parallel_tool_calls, given(settings.parallel_tool_calls, True)),
     )
 
 

@@ -62,7 +62,7 @@ class _Open:
 class Response:
     """One response on the wire. `conversation` is None for one that runs beside the conversation."""
 
-    __slots__ = ("_conversation", "_entry", "_new_id", "_open", "_output", "_track", "id", "terms")
+    __slots__ = ("_call", "_conversation", "_entry", "_new_id", "_open", "_output", "_track", "id", "terms")
 
     def __init__(
         self, new_id: Callable[[str], str], terms: Terms, conversation: Conversation | None, track: Track | None
@@ -72,6 +72,7 @@ class Response:
         self._track = track
         self._output: list[Item] = []
         self._open: _Open | None = None
+        self._call: FunctionCall | None = None
         self._entry: Entry | None = None
         self.id = new_id("resp")
         self.terms = terms
@@ -113,38 +114,25 @@ class Response:
         self._keep(message)
         return events
 
-    def call(self, call_id: str, name: str, arguments: str) -> list[AnyServerEvent]:
-        """A whole function call, after the message if there was one."""
+    def call(self, call_id: str, name: str) -> list[AnyServerEvent]:
+        """A function call begins, after what there was before it."""
         events = self.close("completed")
-        item_id, index = self._new_id("item"), self.output_index
-        opened = FunctionCall(id=item_id, call_id=call_id, name=name, arguments="", status="in_progress")
-        events += self._added(opened)
-        if arguments:
-            events.append(
-                wire.ArgumentsDelta(
-                    event_id=self._new_id("event"),
-                    response_id=self.id,
-                    item_id=item_id,
-                    output_index=index,
-                    call_id=call_id,
-                    delta=arguments,
-                )
-            )
-        events.append(
-            wire.ArgumentsDone(
-                event_id=self._new_id("event"),
-                response_id=self.id,
-                item_id=item_id,
-                output_index=index,
-                call_id=call_id,
-                name=name,
-                arguments=arguments,
-            )
+        self._call = FunctionCall(
+            id=self._new_id("item"), call_id=call_id, name=name, arguments="", status="in_progress"
         )
-        return events + self._done(msgspec.structs.replace(opened, arguments=arguments, status="completed"))
+        return events + self._added(self._call)
+
+    def add_arguments(self, delta: str) -> list[AnyServerEvent]:
+        """More of the arguments of the call under way."""
+        assert self._call is not None
+        self._call = msgspec.structs.replace(self._call, arguments=self._call.arguments + delta)
+        self._keep(self._call)
+        return [wire.ArgumentsDelta(**self._call_place(self._call), delta=delta)]
 
     def close(self, status: ItemStatus) -> list[AnyServerEvent]:
-        """Close the message under way, if any."""
+        """Close the message or the call under way, if any."""
+        if self._call is not None:
+            return self._close_call(self._call, status)
         if self._open is None:
             return []
         events: list[AnyServerEvent] = []
@@ -159,6 +147,14 @@ class Response:
         item = self._item(self._open, status)
         self._open = None
         return events + self._done(item)
+
+    def _close_call(self, call: FunctionCall, status: ItemStatus) -> list[AnyServerEvent]:
+        """One that is not complete has no `done` of its arguments: there are clients that act on it."""
+        self._call = None
+        events: list[AnyServerEvent] = []
+        if status == "completed":
+            events.append(wire.ArgumentsDone(**self._call_place(call), name=call.name, arguments=call.arguments))
+        return events + self._done(msgspec.structs.replace(call, status=status))
 
     def done(self, status: ResponseStatus, details: StatusDetails | None, usage: ResponseUsage) -> list[AnyServerEvent]:
         """Close everything. Nothing of this response may follow."""
@@ -175,8 +171,9 @@ class Response:
     def _ensure_open(self) -> list[AnyServerEvent]:
         if self._open is not None:
             return []
+        events = self.close("completed")
         self._open = _Open(self._new_id("item"))
-        events = self._added(Message(id=self._open.item_id, role="assistant", content=(), status="in_progress"))
+        events += self._added(Message(id=self._open.item_id, role="assistant", content=(), status="in_progress"))
         part = wire.SpokenPart(transcript="") if self.terms.modality == "audio" else wire.WrittenPart(text="")
         events.append(wire.PartAdded(**self._place(), part=part))
         return events
@@ -239,6 +236,15 @@ class Response:
             "item_id": self._open.item_id,
             "output_index": self.output_index,
             "content_index": CONTENT_INDEX,
+        }
+
+    def _call_place(self, call: FunctionCall) -> wire.CallFields:
+        return {
+            "event_id": self._new_id("event"),
+            "response_id": self.id,
+            "item_id": call.id,
+            "output_index": self.output_index,
+            "call_id": call.call_id,
         }
 
     def _object(

@@ -33,7 +33,7 @@ from duplex_server.realtime.orders import prepare, take_order
 from duplex_server.realtime.schema import ResponseParams, ServerVad
 from duplex_server.realtime.settings import begin, merge, shown
 from duplex_server.realtime.wire import AnyClientEvent, AnyServerEvent, Fault
-from pipeline.chunk import Fence, Segment
+from pipeline.chunk import Failed, Fence, Segment
 
 CREATE_GRACE_S = 0.05
 """After a cancel the client may create a response of its own before the automatic one that is due."""
@@ -265,7 +265,17 @@ class Session:
         """Create the automatic answer when it may begin."""
         if now >= self._not_before and self._may_answer():
             told = self._create_response(ResponseParams(), now)
-            assert not isinstance(told, Fault), told
+            if isinstance(told, Fault):
+                self._fail_response(told, now)
+
+    def _fail_response(self, fault: Fault, now: float) -> None:
+        """The settings ask for an answer that can't be: the client learns it from a response that fails."""
+        order = take_order(
+            ResponseParams(tool_choice="none"), self.settings, self.conversation, self._config.voices, self._new_id
+        )
+        assert not isinstance(order, Fault), order
+        self._listening.answered()
+        self._answers.create(order, set(), Failed("stage_failed", fault.message), now)
 
     def _may_answer(self) -> bool:
         return self._listening.answer_due and self._answers.active_id is None

@@ -18,6 +18,7 @@ from duplex_server.realtime.bounds import (
     TRACING_BYTES,
     Invalid,
     bounded_tools,
+    check_choice,
     check_length,
 )
 from duplex_server.realtime.config import SessionConfig
@@ -164,13 +165,16 @@ def _realtime(old: Session, patch: SessionPatch, rules: _Rules) -> Session:
         rules.lacks("session.prompt", "There are no stored prompts here. Send the instructions.")
     if patch.reasoning is not None and not isinstance(patch.reasoning, UnsetType):
         rules.lacks("session.reasoning", "No model here can be told how much to reason.")
+    tools = bounded_tools(given(patch.tools, old.tools), "session.tools")
+    choice = given(patch.tool_choice, old.tool_choice)
+    check_choice(choice, tools, "session.tool_choice")
     return msgspec.structs.replace(
         old,
         output_modalities=("audio",) if "audio" in modalities else ("text",),
         instructions=instructions,
         audio=audio,
-        tools=bounded_tools(given(patch.tools, old.tools), "session.tools"),
-        tool_choice=given(patch.tool_choice, old.tool_choice),
+        tools=tools,
+        tool_choice=choice,
         max_output_tokens=given(patch.max_output_tokens, old.max_output_tokens),
         truncation=given(patch.truncation, old.truncation),
         tracing=_tracing(patch.tracing, old.tracing),

@@ -309,6 +309,16 @@ class AudioDone(Place, frozen=True, kw_only=True, tag="response.output_audio.don
     pass
 
 
+class CallFields(TypedDict):
+    """Where a call stands, to be spread into one of its events."""
+
+    event_id: str
+    response_id: str
+    item_id: str
+    output_index: int
+    call_id: str
+
+
 class ArgumentsDelta(ServerEvent, frozen=True, kw_only=True, tag="response.function_call_arguments.delta"):
     response_id: str
     item_id: str

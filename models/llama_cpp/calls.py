@@ -18,7 +18,7 @@ from pipeline.errors import StageError
 
 MARK, END = "<tool_call>", "</tool_call>"
 HEAD, BETWEEN = '\n{"name": ', ', "arguments": '
-BEGINNINGS = ("{", "[{", "```")
+BEGINNINGS = ("{", "[{")
 """A reply that begins so is a call too, by a model that has not learnt the mark: nobody says such things."""
 TOOL_SETS = 32
 """Grammars of so many sets of tools are kept; one of some tools takes a few milliseconds to make."""

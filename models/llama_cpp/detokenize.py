@@ -18,6 +18,11 @@ class TextStream:
         self._pending: list[int] = []
         self._told = 0  # characters of the pending tokens that went out already
 
+    def clear(self) -> None:
+        """Begin anew: what was pushed does not count."""
+        self._pending.clear()
+        self._told = 0
+
     def push(self, token: int) -> str:
         """The characters that `token` completes; empty while it ends inside one."""
         self._pending.append(token)

@@ -9,10 +9,11 @@ from pipeline.spec import Capabilities, Family, Part
 from pipeline.stage import Stage
 
 DEMONSTRATION = (
-    "SmolLM2-135M is a wiring demonstration: fluent, but wrong about most facts, and it never calls functions. "
+    "SmolLM2-135M is a wiring demonstration: fluent, but wrong about most facts, and a poor judge of when to call a "
+    "function; one that it must call gets valid arguments. "
     "Name a better GGUF file by the option `source`, or choose the thinker of an OpenAI-compatible server."
 )
-OTHER = "It answers in text alone and never calls functions."
+OTHER = "Whether it calls functions by itself depends on the model; one that it must call gets valid arguments."
 
 
 def _make(options: msgspec.Struct) -> Stage:

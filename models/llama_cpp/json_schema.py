@@ -28,7 +28,7 @@ from models.llama_cpp.grammar import (
     then,
 )
 from models.llama_cpp.numerals import FRACTION_DIGITS, WHOLE_DIGITS, Numeral
-from models.llama_cpp.schema_parts import Json, Schema, Unsupported, alternatives, kinds, resolve
+from models.llama_cpp.schema_parts import Json, Schema, Unsupported, alternatives, fits, kinds, resolve
 
 STRING_CHARS = 200
 LIST_ITEMS = 12
@@ -181,7 +181,7 @@ class _Reader:
         if not isinstance(values, list):
             raise Unsupported(f"{path}.enum", "an `enum` that is no list")
         allowed = kinds({key: value for key, value in schema.items() if key == "type"})
-        fitting = [value for value in values if kinds({"const": value}) <= allowed]
+        fitting = [value for value in values if fits(value, allowed)]
         if not fitting:
             raise Unsupported(f"{path}.enum", "an `enum` without a value of its `type`")
         return fitting
@@ -264,7 +264,8 @@ class _Reader:
         undeclared = [name for name in required if name not in properties]
         if undeclared and additional is False:
             raise Unsupported(f"{path}.required", f"{undeclared[0]!r} required and not allowed")
-        declared = {**{k: v for k, v in properties.items() if v is not False}, **dict.fromkeys(undeclared, additional)}
+        allowed = {name: value for name, value in properties.items() if value is not False or name in required}
+        declared = {**allowed, **dict.fromkeys(undeclared, additional)}
         least = _count(schema, "minProperties", 0, path)
         most = _count(schema, "maxProperties", LIST_ITEMS if not declared else len(declared), path)
         if not declared:

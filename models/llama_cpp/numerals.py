@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from models.llama_cpp.grammar import Grammar, mask
 
@@ -32,8 +32,7 @@ class Numeral:
     def possible(self) -> bool:
         """Whether some number begins like this."""
         if not self.negative and self.whole == 0:
-            minus = replace(self, negative=True)
-            return minus.possible or self._among(0, 10 ** (WHOLE_DIGITS + self.decimals) - 1)
+            return self._with(True, 0, 0, -1).possible or self._among(0, 10 ** (WHOLE_DIGITS + self.decimals) - 1)
         if self.whole == 0:
             return self._among(1, 10 ** (WHOLE_DIGITS + self.decimals) - 1)
         if self.fraction >= 0:
@@ -64,25 +63,22 @@ class Numeral:
         return mask(byte for byte in b"-." + _DIGITS if self.read(byte) is not None)
 
     def read(self, byte: int) -> Grammar | None:
-        after: Numeral
-        if byte == ord("-"):
-            if self.negative or self.whole:
+        after = self._after(byte)
+        return after if after is not None and after.possible else None
+
+    def _after(self, byte: int) -> Numeral | None:
+        """What follows a byte by the form of numbers alone."""
+        if byte in _DIGITS:
+            full = self.whole == WHOLE_DIGITS or (self.whole > 0 and self.digits == 0)
+            if self.fraction == self.decimals or (self.fraction < 0 and full):
                 return None
-            after = replace(self, negative=True)
-        elif byte == ord("."):
-            if not (self.decimals and self.whole and self.fraction < 0):
-                return None
-            after = replace(self, fraction=0)
-        elif byte in _DIGITS:
-            digits = self.digits * 10 + byte - ord("0")
-            if self.fraction < 0:
-                if self.whole == WHOLE_DIGITS or (self.whole and self.digits == 0):
-                    return None
-                after = replace(self, digits=digits, whole=self.whole + 1)
-            elif self.fraction == self.decimals:
-                return None
-            else:
-                after = replace(self, digits=digits, fraction=self.fraction + 1)
-        else:
-            return None
-        return after if after.possible else None
+            digits, more = self.digits * 10 + byte - ord("0"), int(self.fraction >= 0)
+            return self._with(self.negative, digits, self.whole + 1 - more, self.fraction + more)
+        if byte == ord("-") and not (self.negative or self.whole):
+            return self._with(True, 0, 0, -1)
+        if byte == ord(".") and self.decimals and self.whole and self.fraction < 0:
+            return self._with(self.negative, self.digits, self.whole, 0)
+        return None
+
+    def _with(self, negative: bool, digits: int, whole: int, fraction: int) -> Numeral:
+        return Numeral(self.least, self.most, self.decimals, self.step, negative, digits, whole, fraction)

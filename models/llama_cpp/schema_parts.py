@@ -70,9 +70,10 @@ def _referred(reference: Json, root: Schema, path: str) -> Schema:
 
 def _joined(one: Schema, other: Schema, path: str) -> Schema:
     """What both demand."""
-    closed = [schema for schema in (one, other) if schema.get("additionalProperties", True) is not True]
-    if closed and set(one.get("properties", {})) ^ set(other.get("properties", {})):
-        raise Unsupported(path, "`additionalProperties` beside properties that are declared elsewhere")
+    for closed, beside in ((one, other), (other, one)):
+        strange = set(beside.get("properties", {})) - set(closed.get("properties", {}))
+        if strange and closed.get("additionalProperties", True) is not True:
+            raise Unsupported(path, "`additionalProperties` beside properties that are declared elsewhere")
     joined = {**one, **other}
     for key in (one.keys() & other.keys()) - ANNOTATIONS:
         a, b = one[key], other[key]
@@ -125,6 +126,12 @@ def _kind(value: Json) -> str:
         case list():
             return "array"
     return "object"
+
+
+def fits(value: Json, allowed: frozenset[str]) -> bool:
+    """Whether a value is of one of the types."""
+    kind = _kind(value)
+    return kind in allowed or (kind == "integer" and "number" in allowed)
 
 
 def alternatives(schema: Schema, root: Schema, path: str) -> list[Schema] | None:

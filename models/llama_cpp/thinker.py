@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
+import numpy as np
 
+from models.llama_cpp.calls import Spotter
 from models.llama_cpp.detokenize import TextStream
-from models.llama_cpp.engine import Engine, Entry, Limits, Sampler, Sampling
+from models.llama_cpp.engine import Engine, Entry, Limits, Sampling
+from models.llama_cpp.reply import Writing, calling
 from models.llama_cpp.slots import Pool, Slot
 from models.llama_cpp.template import KEEP_MUCH, Writer
+from models.llama_cpp.vocabulary import Drawing
 from models.sources import resolve
-from pipeline.chunk import Chunk, End, Fence, Job, Payload, Prepare, Prompt, Reply, Retention, Text, Think, Usage
+from pipeline.chunk import Chunk, End, Fence, Job, Payload, Prepare, Prompt, Retention, Think, Usage
 from pipeline.errors import StageError
 from pipeline.stage import Step, Work
 
@@ -46,30 +49,6 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bound_ms: int = 5000
 
 
-@dataclass(slots=True)
-class _Reply:
-    """A reply under way. `tokens` is prompt and reply; the slot holds a beginning of them."""
-
-    fence: Reply
-    slot: Slot
-    tokens: list[int]
-    sampler: Sampler
-    text: TextStream
-    max_tokens: int
-    input_tokens: int
-    cached_tokens: int
-    written: int = 0
-    seq: int = 0
-
-    @property
-    def todo(self) -> list[int]:
-        return self.tokens[len(self.slot.tokens) :]
-
-    def chunk(self, payload: Payload, last: bool = False) -> Chunk:
-        self.seq += 1
-        return Chunk(self.fence, "thinker", self.seq - 1, payload, last=last)
-
-
 class LlamaThinker:
     """A `Stepped` thinker. A step is one call of llama.cpp over the next tokens of all the given replies.
 
@@ -82,7 +61,7 @@ class LlamaThinker:
         self._options = options
         self._threads = max(1, min(options.threads, os.cpu_count() or 1))
         self._engine: Engine | None = None
-        self._replies: dict[Fence, _Reply] = {}
+        self._replies: dict[Fence, Writing] = {}
         self._ahead: dict[str, tuple[int, ...]] = {}
 
     @property
@@ -106,6 +85,7 @@ class LlamaThinker:
         engine = Engine(resolve(o.source), limits)
         self._writer = Writer(engine.layout(o.chat_template), engine.tokenize, engine.opening_token)
         self._pool = Pool(engine, o.sequences, o.cache_tokens)
+        self._vocabulary = engine.vocabulary()
         warm = engine.tokenize("Good morning. " * o.micro_batch_tokens, special=False)[: o.micro_batch_tokens]
         engine.decode([Entry(token, position, 0, True) for position, token in enumerate(warm)])
         engine.cut(0, 0)
@@ -136,24 +116,30 @@ class LlamaThinker:
             raise StageError(f"a thinker takes Think, got {type(job).__name__}")
         if job.max_tokens < 1:
             raise StageError(f"max_tokens is {job.max_tokens}; expected at least 1")
-        engine = self._loaded()
-        o = self._options
+        calls = calling(job)
         tokens = self._tokens(job.prompt, job.max_tokens, job.retention)
         self.drop(job.fence)
         self._ahead.pop(job.fence.stream, None)
         slot = self._pool.claim(job.fence.stream, tokens, len(tokens) + min(job.max_tokens, GROWTH_TOKENS))
+        engine, o = self._loaded(), self._options
         temperature = o.temperature if job.temperature is None else job.temperature
-        sampling = Sampling(temperature, o.repeat_penalty, o.repeat_window, o.seed)
-        self._replies[job.fence] = _Reply(
-            job.fence,
-            slot,
-            list(tokens),
-            engine.sampler(sampling),
-            TextStream(engine.text),
-            job.max_tokens,
-            len(tokens),
-            len(slot.tokens),
+        reply = self._replies[job.fence] = Writing(
+            fence=job.fence,
+            slot=slot,
+            tokens=list(tokens),
+            input_tokens=len(tokens),
+            cached_tokens=len(slot.tokens),
+            max_tokens=job.max_tokens,
+            grammar=calls.grammar,
+            opening=calls.opening,
+            sampler=engine.sampler(Sampling(temperature, o.repeat_penalty, o.repeat_window, o.seed)),
+            drawing=Drawing(temperature, np.random.default_rng(o.seed)),
+            text=TextStream(engine.text),
+            spotter=Spotter() if calls.opening is not None else None,
+            settled=len(tokens),
         )
+        if calls.must:
+            self._begin_call(reply)
 
     def _tokens(self, prompt: Prompt, max_tokens: int, retention: Retention | None = KEEP_MUCH) -> tuple[int, ...]:
         context = self._options.context_tokens
@@ -183,25 +169,32 @@ class LlamaThinker:
             if not self._replies:
                 self._read_ahead()
             return Step(more=bool(self._ahead))
-        # Writers first: their one token each always fits, and their listeners are already listening.
-        replies.sort(key=lambda reply: reply.written == 0)
+        # A call that its grammar wrote from end to end, or past a bound, was over before its first step.
+        chunks = [chunk for reply in replies if self._is_spent(reply) for chunk in self._end_call(reply, [])]
+        # Writers first: their one token each always fits, and their listeners are already listening. One whose call
+        # goes on with a given text has more to read; it and the prompts share what is left.
+        live = sorted(
+            (reply for reply in replies if reply.fence in self._replies),
+            key=lambda reply: (len(reply.todo) > 1, reply.written == 0),
+        )
         room = self._options.micro_batch_tokens
         entries: list[Entry] = []
-        shares: list[tuple[_Reply, list[int]]] = []
-        for reply in replies:
+        shares: list[tuple[Writing, list[int]]] = []
+        for reply in live:
             share = reply.todo[: room - len(entries)]
             if share:
                 entries += self._entries(reply.slot, share, sampled=len(share) == len(reply.todo))
                 shares.append((reply, share))
+        if not entries:
+            return Step(tuple(chunks))
         done = self._compute(entries, [(reply.slot, share) for reply, share in shares])
         if not done:
-            return Step()
-        chunks: list[Chunk] = []
+            return Step(tuple(chunks))
         end = 0
         for reply, share in shares:
             end += len(share)
             if not reply.todo:
-                chunks += self._write(reply, reply.sampler.sample(end - 1))
+                chunks += self._write(reply, end - 1)
         return Step(tuple(chunks))
 
     def _entries(self, slot: Slot, share: Sequence[int], sampled: bool) -> list[Entry]:
@@ -217,27 +210,61 @@ class LlamaThinker:
                 del slot.tokens[engine.length(slot.seq) :]
         return done
 
-    def _write(self, reply: _Reply, token: int) -> list[Chunk]:
+    def _write(self, reply: Writing, index: int) -> list[Chunk]:
+        """Choose what follows the reply's last token, which was the `index`-th of the batch."""
+        payloads, reply.untold = reply.untold, []
+        if reply.call is not None:
+            payloads += reply.go_on(self._loaded().scores(index), self._vocabulary, self._tokenize)
+            return self._end_call(reply, payloads)
+        token = self._choose(reply, index)
+        if token is None:
+            self._pool.rewind(reply.slot, reply.tokens)
+            return self._told(reply, payloads, None)
         if self._loaded().ends(token):
-            return [self._finish(reply, "stop")]
-        reply.written += 1
-        reply.tokens.append(token)
-        delta = reply.text.push(token)
-        chunks = [reply.chunk(Text(delta))] if delta else []
-        if not self._may_grow(reply):
-            chunks.append(self._finish(reply, "length"))
-        return chunks
+            return self._told(reply, payloads, "stop")
+        payloads += reply.speak(token)
+        if reply.spotter is None or not reply.spotter.found:
+            return self._told(reply, payloads, None if self._may_grow(reply) else "length")
+        self._begin_call(reply)
+        return self._end_call(reply, payloads) if reply.call is not None else self._told(reply, payloads, "stop")
 
-    def _may_grow(self, reply: _Reply) -> bool:
+    def _end_call(self, reply: Writing, payloads: list[Payload]) -> list[Chunk]:
+        """The chunks of what was written of a call; it is over when nothing can follow."""
+        assert reply.call is not None
+        return self._told(reply, payloads, "stop" if reply.call.over else None if self._may_grow(reply) else "length")
+
+    def _is_spent(self, reply: Writing) -> bool:
+        return reply.call is not None and (reply.call.over or not self._may_grow(reply))
+
+    def _choose(self, reply: Writing, index: int) -> int | None:
+        """The next token of speech; None when it begins anew."""
+        if reply.opening is not None:
+            return reply.open(self._loaded().scores(index), self._vocabulary)
+        return reply.sampler.sample(index)
+
+    def _begin_call(self, reply: Writing) -> None:
+        """Let the reply go on as a call, if it may."""
+        if reply.grammar is not None:
+            reply.untold = reply.begin_call(reply.grammar, self._tokenize)
+            self._pool.rewind(reply.slot, reply.tokens)
+
+    def _tokenize(self, text: str) -> Sequence[int]:
+        return self._loaded().tokenize(text, special=False)
+
+    def _may_grow(self, reply: Writing) -> bool:
         length = len(reply.tokens)
         if reply.written >= reply.max_tokens or length >= self._options.context_tokens:
             return False
         return length < reply.slot.reserved or self._pool.grow(reply.slot, length + GROWTH_TOKENS)
 
-    def _finish(self, reply: _Reply, finish: Literal["stop", "length"]) -> Chunk:
+    def _told(self, reply: Writing, payloads: list[Payload], finish: Literal["stop", "length"] | None) -> list[Chunk]:
+        """The chunks of what was written; with a `finish`, of the end of the reply too."""
+        if finish is None:
+            return [reply.chunk(payload) for payload in payloads]
         self.drop(reply.fence)
-        usage = Usage(reply.input_tokens, reply.cached_tokens, reply.written)
-        return reply.chunk(End(finish, usage), last=True)
+        payloads = [*payloads, *reply.untold, *reply.fall_silent()]
+        usage = Usage(reply.input_tokens, reply.cached_tokens, min(reply.written, reply.max_tokens))
+        return [*map(reply.chunk, payloads), reply.chunk(End(finish, usage), last=True)]
 
     # ---- reading ahead ----
 

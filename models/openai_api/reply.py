@@ -12,9 +12,9 @@ FINISHES = {"stop": "stop", "tool_calls": "stop", "function_call": "stop", "leng
 class ReplyReader:
     """Reads one stream: `read` for every event, `end` when the stream is over."""
 
-    def __init__(self, fence: Reply) -> None:
-        """Begin a reply."""
-        self._fence = fence
+    def __init__(self, fence: Reply, *, one_call: bool = False) -> None:
+        """Begin a reply. With `one_call` a second call is left out, by a service that makes one all the same."""
+        self._fence, self._one_call = fence, one_call
         self._finish: str | None = None
         self._usage: Usage | None = None
         self._call_ids: dict[int, str] = {}
@@ -32,7 +32,7 @@ class ReplyReader:
             delta = choice.delta or Delta()
             if text := delta.content or delta.refusal:
                 payloads.append(Text(text))
-            payloads += [self._call(call) for call in delta.tool_calls or ()]
+            payloads += [self._call(call) for call in delta.tool_calls or () if self._may_call(call)]
             self._finish = choice.finish_reason or self._finish
         return payloads
 
@@ -43,6 +43,9 @@ class ReplyReader:
         if self._finish not in FINISHES:
             raise StageError(f"stopped the reply: {self._finish}")
         return End("length" if FINISHES[self._finish] == "length" else "stop", self._usage)
+
+    def _may_call(self, call: CallEvent) -> bool:
+        return not self._one_call or not self._call_ids or call.index in self._call_ids
 
     def _call(self, call: CallEvent) -> CallDelta:
         first = call.index not in self._call_ids

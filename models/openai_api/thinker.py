@@ -132,12 +132,12 @@ class Thinker:
     async def _ask(self, job: Think, running: _Running) -> None:
         body = request_body(job, self._options)
         try:
-            await self._stream(body, ReplyReader(job.fence), running)
+            await self._stream(body, ReplyReader(job.fence, one_call=not job.parallel_calls), running)
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
             # The service may close a kept connection just when the next request goes out over it.
             if running.fresh or running.seq > 0:
                 raise
-            await self._stream(body, ReplyReader(job.fence), running)
+            await self._stream(body, ReplyReader(job.fence, one_call=not job.parallel_calls), running)
 
     async def _stream(self, body: bytes, reader: ReplyReader, running: _Running) -> None:
         """One request. Raises `StageError` and what the HTTP client and the decoder raise."""

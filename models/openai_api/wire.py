@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from models.openai_api.family import Options
+from pipeline import chunk
 from pipeline.chunk import AudioPart, CallPart, Prompt, ResultPart, TextPart, Think
 from pipeline.errors import StageError
 
@@ -53,6 +54,19 @@ class ToolSpec(msgspec.Struct, frozen=True):
     type: str = "function"
 
 
+class FunctionName(msgspec.Struct, frozen=True):
+    """A function by its name."""
+
+    name: str
+
+
+class ToolNamed(msgspec.Struct, frozen=True):
+    """The choice of one function."""
+
+    function: FunctionName
+    type: str = "function"
+
+
 class StreamOptions(msgspec.Struct, frozen=True):
     """What the stream is to carry besides the text."""
 
@@ -70,6 +84,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     tools: tuple[ToolSpec, ...] = ()
+    tool_choice: str | ToolNamed | None = None
+    parallel_tool_calls: bool | None = None
 
 
 def request_body(job: Think, options: Options) -> bytes:
@@ -87,8 +103,21 @@ def request_body(job: Think, options: Options) -> bytes:
             ToolSpec(FunctionSpec(tool.name, tool.description, msgspec.Raw(tool.parameters.encode())))
             for tool in job.prompt.tools
         ),
+        tool_choice=_tool_choice(job),
+        parallel_tool_calls=False if job.prompt.tools and not job.parallel_calls else None,
     )
     return msgspec.json.encode(request)
+
+
+def _tool_choice(job: Think) -> str | ToolNamed | None:
+    """The choice where it is not the service's own default; services refuse one without tools."""
+    match job.tool_choice:
+        case chunk.ToolNamed(name=name):
+            return ToolNamed(FunctionName(name))
+        case "auto":
+            return None
+        case choice:
+            return choice if job.prompt.tools else None
 
 
 def messages(prompt: Prompt) -> tuple[Message, ...]:

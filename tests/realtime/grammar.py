@@ -148,6 +148,8 @@ class Grammar:
                 self._part(event)
             case wire.TranscriptDelta() | wire.TranscriptDone() | wire.AudioDelta() | wire.AudioDone():
                 self._part(event)
+            case wire.ArgumentsDelta() | wire.ArgumentsDone():
+                self._arguments(event)
             case wire.ItemAdded() | wire.ItemDone() | wire.ItemDeleted() | wire.Committed():
                 self._conversation(event)
             case wire.SpeechStarted() | wire.SpeechStopped() | wire.Cleared():
@@ -230,6 +232,16 @@ class Grammar:
                 assert text == ""
             case _:
                 pass
+
+    def _arguments(self, event: wire.ArgumentsDelta | wire.ArgumentsDone) -> None:
+        account = self._responses[event.response_id]
+        assert not account.done
+        assert (event.item_id, event.output_index) == (account.items[-1], len(account.items) - 1)
+        if isinstance(event, wire.ArgumentsDelta):
+            assert event.delta
+            account.text += event.delta
+        else:
+            assert event.arguments == account.text
 
     def _conversation(self, event: wire.ItemAdded | wire.ItemDone | wire.ItemDeleted | wire.Committed) -> None:
         match event:

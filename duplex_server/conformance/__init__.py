@@ -1,0 +1,1 @@
+"""Holds any Realtime server at a URL against the protocol, from outside."""
