@@ -5,20 +5,28 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from itertools import pairwise
 from typing import get_args
 
 import numpy as np
 import pytest
+from starlette.types import Message
+from starlette.websockets import WebSocket
 from websockets.asyncio.client import ClientConnection
 
+from duplex_server.channels.websocket import WebSocketChannel
 from duplex_server.realtime import formats, wire
+from duplex_server.realtime.dialect import Codec
+from duplex_server.realtime.effects import PlayAudio
 from duplex_server.realtime.formats import Inlet
 from duplex_server.realtime.g711 import decode
 from duplex_server.realtime.inputs import Event
 from duplex_server.realtime.intake import _SLICE_BASE64, GIVEN_S, LEAST_MS, SLICE_MS
-from duplex_server.realtime.narrowband import widened
+from duplex_server.realtime.narrowband import narrowed, widened
 from duplex_server.realtime.samples import Pcm
-from duplex_server.realtime.schema import INPUT_RATE_HZ, FormatType, InputAudio, Message
+from duplex_server.realtime.schema import INPUT_RATE_HZ, FormatType, InputAudio
+from duplex_server.realtime.schema import Message as MessageItem
+from pipeline.chunk import Reply
 from tests.duplex_server.serving import PATIENCE_S, Json, Served, first, play
 from tests.duplex_server.test_driver import Peer, driven
 from tests.duplex_server.test_intake import FRAME_BYTES, FRAME_S, Scene, silence, until, voice
@@ -66,7 +74,26 @@ def test_check_073_075_a_tenth_of_a_second_is_enough_in_every_format_and_a_byte_
     (error,) = [event.error for event in peer.events if isinstance(event, wire.Error)]
     assert (error.code, error.event_id) == ("input_audio_buffer_commit_empty", "short")
     assert "99" in error.message
-    assert committed == INPUT_RATE_HZ // 10, "half a sample that was cleared is no part of it"
+    assert committed == INPUT_RATE_HZ // 10
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_check_072_nothing_of_what_was_cleared_is_in_what_comes_next(kind: FormatType) -> None:
+    async def talk() -> bytes:
+        async with driven() as (peer, _):
+            set_input(peer, kind)
+            append(peer, b"\x55\xaa\x11" * 101)
+            peer.say(type="input_audio_buffer.clear")
+            append(peer, bytes(range(256)) * 20)
+            peer.say(type="input_audio_buffer.commit")
+            set_input(peer, "audio/pcm")
+            await peer.wait_for(wire.ItemDone)
+            item_id = next(event.item.id for event in peer.events if isinstance(event, wire.ItemDone))
+            peer.say(type="conversation.item.retrieve", item_id=item_id)
+            await peer.wait_for(wire.ItemRetrieved)
+            return sound_of(peer)
+
+    assert asyncio.run(talk()) == Inlet().push(bytes(range(256)) * 20, kind).tobytes()
 
 
 def test_check_070_071_sound_is_not_answered_unless_it_can_not_be_read() -> None:
@@ -118,7 +145,7 @@ def test_f16_sound_is_read_in_the_format_that_is_in_force_when_its_turn_comes() 
 def sound_of(peer: Peer) -> bytes:
     """What came with the item that was retrieved last."""
     item = [event.item for event in peer.events if isinstance(event, wire.ItemRetrieved)][-1]
-    assert isinstance(item, Message)
+    assert isinstance(item, MessageItem)
     part = item.content[0]
     assert isinstance(part, InputAudio)
     assert isinstance(part.audio, str)
@@ -309,6 +336,40 @@ def test_f16_who_connects_anew_and_sends_settings_and_sound_at_once_is_understoo
                 assert len(base64.b64decode(shown["audio"])) == 800
 
     play(scene)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_check_119_the_deltas_of_a_reply_join_to_it_wherever_it_is_cut(kind: FormatType) -> None:
+    pcm = narrowed(np.frombuffer(voice(1), np.int16))
+    cuts = [0, 1000, 2001, 6002, len(pcm)]
+
+    async def talk() -> list[bytes]:
+        frames: list[Json] = []
+        came = asyncio.Event()
+
+        async def receive() -> Message:
+            return {"type": "websocket.connect"}
+
+        async def send(message: Message) -> None:
+            if message["type"] == "websocket.send":
+                frames.append(json.loads(message["text"]))
+                came.set()
+
+        socket = WebSocket({"type": "websocket"}, receive, send)
+        await socket.accept()
+        channel = WebSocketChannel(socket, Codec())
+        for begin, end in pairwise(cuts):
+            place = PlayAudio(Reply("s", 1), begin, end, "e", "r", "i", 0, 0, format=kind)
+            channel.play(place, pcm[begin:end].tobytes())
+        writing = asyncio.create_task(channel.run())
+        while len(frames) < len(cuts) - 1:
+            came.clear()
+            await came.wait()
+        writing.cancel()
+        return [base64.b64decode(frame["delta"]) for frame in frames]
+
+    deltas = asyncio.run(asyncio.wait_for(talk(), PATIENCE_S))
+    assert b"".join(deltas) == formats.encode(pcm.tobytes(), kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)

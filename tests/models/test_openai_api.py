@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any  # JSON of a request is looked into as it is
 
+import msgspec
 import pytest
 
 from models.openai_api.family import FAMILY, Options, describe
@@ -21,6 +22,8 @@ from pipeline.chunk import (
     TextPart,
     Think,
     Tool,
+    ToolChoice,
+    ToolNamed,
     Usage,
 )
 from pipeline.errors import StageError
@@ -127,6 +130,50 @@ def test_the_prompt_is_written_as_messages() -> None:
                 }
             ],
         }
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("choice", "sent"),
+    [
+        ("auto", None),
+        ("none", "none"),
+        ("required", "required"),
+        (ToolNamed("weather"), {"type": "function", "function": {"name": "weather"}}),
+    ],
+)
+def test_check_126_the_choice_of_tools_is_passed_on(choice: ToolChoice, sent: object) -> None:
+    async def work() -> None:
+        job = msgspec.structs.replace(think(tools=(Tool("weather", "", "{}"),)), tool_choice=choice)
+        body = await request_of(job)
+        assert body.get("tool_choice") == sent
+        assert "parallel_tool_calls" not in body
+        body = await request_of(msgspec.structs.replace(job, parallel_calls=False))
+        assert body["parallel_tool_calls"] is False
+        if choice in ("auto", "none"):
+            bare = await request_of(msgspec.structs.replace(think(), tool_choice=choice, parallel_calls=False))
+            assert not {"tools", "tool_choice", "parallel_tool_calls"} & set(bare)  # refused without tools
+
+    run(work())
+
+
+def test_where_one_call_is_asked_for_a_second_one_is_left_out() -> None:
+    async def answer(exchange: Exchange) -> None:
+        await exchange.open_stream()
+        await exchange.events(
+            '{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"a","arguments":"{"}}]}}]}',
+            '{"choices":[{"delta":{"tool_calls":[{"index":1,"id":"c2","function":{"name":"b","arguments":"{}"}}]}}]}',
+            '{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"}"}}]}}]}',
+            '{"choices":[{"delta":{},"finish_reason":"tool_calls"}]}',
+            "[DONE]",
+        )
+        await exchange.close_stream()
+
+    async def work() -> None:
+        job = msgspec.structs.replace(think(tools=(Tool("a", "", "{}"),)), parallel_calls=False)
+        chunks = await reply_of(answer, job)
+        assert [chunk.payload for chunk in chunks[:-1]] == [CallDelta("c1", "a", "{"), CallDelta("c1", "", "}")]
 
     run(work())
 

@@ -146,9 +146,12 @@ def test_check_125_a_call_waits_for_the_words_before_it(talk: Talk) -> None:
 
 def test_check_125_words_after_a_call_come_after_it(talk: Talk) -> None:
     respond(talk, output_modalities=["text"])
-    talk.call("call_1", "clock", "{}")
+    talk.call("call_1", "clock", "{")
     talk.write("Done.")
+    assert not talk.events(wire.TextDelta)
+    talk.call("call_1", "", "}")
     talk.end("thinker")
+    assert told(talk) == talk.last(wire.ArgumentsDone).arguments == "{}"
     assert output(talk) == [("FunctionCall", "completed"), ("Message", "completed")]
 
 

@@ -1,7 +1,8 @@
 """A thinker that writes a derived text word by word, and misbehaves when the user asks it to.
 
 What the last user text says decides:
-"say X" is answered with X, "recite" with all texts before it; "please go on" with words until `max_tokens`;
+"say X" is answered with X, "say X and call F A" with a call of F with the arguments A too; "recite" with all texts
+before it; "please go on" with words until `max_tokens`;
 "please refuse" raises while the job is admitted, "please raise" in its second step, where "please exhaust" runs out of
 memory; "please stall" never writes again after one word; "please wait" sits in a step until it is interrupted; "please
 hang" sits in a step for `hang_s` and can't be interrupted ("please hang at once" in its very first); "please freeze"
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from pipeline.chunk import Chunk, End, Fence, Job, Payload, Prepare, Prompt, Text, TextPart, Think, Usage
+from pipeline.chunk import CallDelta, Chunk, End, Fence, Job, Payload, Prepare, Prompt, Text, TextPart, Think, Usage
 from pipeline.errors import StageError
 from pipeline.spec import Capabilities, Family
 from pipeline.stage import Step, Work
@@ -46,6 +47,7 @@ class _Writing:
     most: int
     asked: str
     reused: int
+    call: tuple[str, str] | None = None
     at: int = 0
     seq: int = 0
 
@@ -83,7 +85,8 @@ class ScriptedThinker:
             raise StageError("it was asked to refuse")
         reused = min(self._read.get(job.fence.stream, 0), _tokens(job.prompt))
         self._read[job.fence.stream] = _tokens(job.prompt)
-        self._jobs[job.fence] = _Writing(self._words(asked, job.prompt), job.max_tokens, asked, reused)
+        asked, call = _call(asked)
+        self._jobs[job.fence] = _Writing(self._words(asked, job.prompt), job.max_tokens, asked, reused, call)
 
     def prepare(self, ahead: Prepare) -> None:
         self._read[ahead.stream] = _tokens(ahead.prompt)
@@ -129,6 +132,11 @@ class ScriptedThinker:
             total = writing.most if endless else min(len(writing.words), writing.most)
             if writing.at >= total:
                 usage = Usage(0, writing.reused, writing.at)
+                if writing.call is not None:
+                    name, arguments = writing.call
+                    half = len(arguments) // 2
+                    chunks.append(writing.chunk(fence, CallDelta("call_of_the_script", name, arguments[:half])))
+                    chunks.append(writing.chunk(fence, CallDelta("call_of_the_script", "", arguments[half:])))
                 finish = End("stop" if not endless and total == len(writing.words) else "length", usage)
                 chunks.append(writing.chunk(fence, finish, last=True))
                 del self._jobs[fence]
@@ -166,6 +174,13 @@ class ScriptedThinker:
 def _asked(prompt: Prompt) -> str:
     texts = [part.text for part in prompt.parts if isinstance(part, TextPart) and part.role == "user"]
     return texts[-1] if texts else ""
+
+
+def _call(asked: str) -> tuple[str, tuple[str, str] | None]:
+    """What is asked for in words, and the call that is asked for with its arguments."""
+    words, found, call = asked.partition(" and call ")
+    name, _, arguments = call.partition(" ")
+    return words, (name, arguments) if found else None
 
 
 def _tokens(prompt: Prompt) -> int:
