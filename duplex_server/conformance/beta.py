@@ -38,7 +38,7 @@ async def _turns(run: Run) -> Beta:
         content = [{"type": "input_text", "text": "What is a river?"}]
         await peer.send("conversation.item.create", item={"type": "message", "role": "user", "content": content})
         await peer.wait("conversation.item.created")
-        spoken = await peer.respond(max_response_output_tokens=scenes.ANSWER_TOKENS)
+        spoken = await peer.respond(max_response_output_tokens=scenes.SHORT_TOKENS)
         written = await peer.respond(
             modalities=["text"], voice=at(session, "voice"), temperature=0.7, max_response_output_tokens=16
         )

@@ -33,24 +33,29 @@ Body = Callable[["Run"], Awaitable[str | None]]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the checklist. One that comes `last` looks at all that the others have brought to light."""
+    """One line of the checklist.
+
+    One that comes `last` looks at all that the others have brought to light. One that goes `aside` only waits, and does
+    so while the others run.
+    """
 
     number: int
     name: str
     body: Body
-    last: bool
+    last: bool = False
+    aside: bool = False
 
 
 _REGISTERED: dict[int, Check] = {}
 
 
-def check(number: int, name: str, *, last: bool = False) -> Callable[[Body], Body]:
+def check(number: int, name: str, *, last: bool = False, aside: bool = False) -> Callable[[Body], Body]:
     """Register a function as the check of that number."""
 
     def register(body: Body) -> Body:
         if number in _REGISTERED:
             raise ValueError(f"check {number} stands twice")
-        _REGISTERED[number] = Check(number, name, body, last)
+        _REGISTERED[number] = Check(number, name, body, last, aside)
         return body
 
     return register

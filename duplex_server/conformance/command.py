@@ -25,7 +25,7 @@ from duplex_server.conformance import (  # noqa: F401  # each registers its chec
 from duplex_server.conformance.checks import Check, Deviation, NotApplicable, registered, shorten
 from duplex_server.conformance.elsewhere import ELSEWHERE
 from duplex_server.conformance.report import Report, Result, report
-from duplex_server.conformance.run import Run
+from duplex_server.conformance.run import NUMBER, Run
 from duplex_server.conformance.shapes import GRAMMAR
 from duplex_server.conformance.sound import SPEECH_FILE, UnusableSpeech, load_speech
 from duplex_server.conformance.target import UnusableUrl, find
@@ -77,16 +77,24 @@ def conformance(
 
 
 async def hold(run: Run, wanted: frozenset[int] | None, told: Callable[[Result], None] = lambda result: None) -> Report:
-    """Run those of the checks that are wanted, or all, one after the other."""
+    """Run those of the checks that are wanted, or all, one after the other; what only waits, beside the others."""
     results: list[Result] = []
+
+    def end(result: Result) -> None:
+        results.append(result)
+        told(result)
+
     for result in _elsewhere(wanted):
-        results.append(result)
-        told(result)
-    for check in _chosen(wanted):
-        run.number = check.number
-        result = await outcome(check, run)
-        results.append(result)
-        told(result)
+        end(result)
+    chosen = list(_chosen(wanted))
+    run.asides = tuple(asyncio.create_task(outcome(check, run)) for check in chosen if check.aside)
+    for check in chosen:
+        if check.last and run.asides:
+            for task in run.asides:
+                end(await task)
+            run.asides = ()
+        if not check.aside:
+            end(await outcome(check, run))
     return report(results)
 
 
@@ -103,6 +111,7 @@ def _chosen(wanted: frozenset[int] | None) -> Iterable[Check]:
 
 async def outcome(check: Check, run: Run) -> Result:
     """Make one check; whatever the server does, it ends in a result."""
+    NUMBER.set(check.number)
     within_s = max(SLOWEST_CHECK_S, CHECK_PATIENCES * run.patience_s)
     try:
         async with asyncio.timeout(within_s):

@@ -16,6 +16,10 @@ from duplex_server.conformance.shapes import BETA_NAMES, GRAMMAR, SHAPES, Findin
 LARGEST_FRAME_BYTES = 1024 * 1024
 FRAMES, SPEECH, TURN_ITEMS, OFFSETS, AFTER_DONE, DELTAS = 16, 82, 77, 79, 139, 120
 """The numbers of the checks under which these findings are told."""
+SOUND, WORDS = "response.output_audio", "response.output_audio_transcript"
+TEXT, CALL = "response.output_text", "response.function_call_arguments"
+ENDS = {WORDS: (SOUND, WORDS), TEXT: (TEXT,)}
+"""What must be done before a part is."""
 
 
 @dataclass(slots=True)
@@ -27,6 +31,7 @@ class _Item:
     parts: set[int] = field(default_factory=set)
     open: set[int] = field(default_factory=set)
     joined: dict[tuple[str, int], str] = field(default_factory=dict)
+    ended: set[tuple[str, int]] = field(default_factory=set)
     final: Json = None
 
 
@@ -144,6 +149,8 @@ class Grammar:
                 item_id = event["item"]["id"]
                 if item_id in self._items:
                     self._wrong(f"{item_id} was added before")
+                if item_id == self._announced:
+                    self._wrong(f"{item_id} was added before it was committed")
                 self._known_before(event)
                 # In the older dialect an item is told once, and then stands.
                 self._items[item_id] = event["type"] == "conversation.item.created"
@@ -187,6 +194,8 @@ class Grammar:
     def _whole(self, key: str, known: _Response, response: Json) -> None:
         if response["status"] == "in_progress":
             self._wrong(f"{key} is done, and in progress")
+        if left := [item.id for item in known.items if self._items.get(item.id) is False]:
+            self._wrong(f"{key} is done without conversation.item.done of {', '.join(left)}")
         if left := [item.id for item in known.items if item.final is None]:
             self._wrong(f"{key} is done without response.output_item.done of {', '.join(left)}")
         elif [item.final for item in known.items] != response["output"]:
@@ -218,11 +227,15 @@ class Grammar:
             self._wrong(f"{kind} of {item_id} after its response.output_item.done")
         elif kind == "response.output_item.done":
             item.final = event["item"]
+            # Of a call that was cut off, clients must not be told that its arguments are done: some would act on it.
+            whole = item.kind == "function_call" and item.final.get("status") == "completed"
+            if whole and (CALL, 0) not in item.ended:
+                self._wrong(f"{item_id} is done, but its arguments are not")
             if item.open:
                 self._wrong(f"{item_id} is done, but its parts {sorted(item.open)} are not")
             if event["item"].get("status") not in ("completed", "incomplete"):
                 self._wrong(f"{item_id} is done with the status {event['item'].get('status')!r}")
-        elif kind.startswith("response.function_call_arguments."):
+        elif kind.startswith(CALL):
             self._join(kind, event, item, 0)
         else:
             self._in_part(kind, event, item)
@@ -239,6 +252,8 @@ class Grammar:
         elif kind == "response.content_part.done":
             item.open.remove(part)
             name, words = _words(event["part"])
+            if left := [one for one in ENDS[name] if (one, part) not in item.ended]:
+                self._wrong(f"{kind}: part {part} of {item.id} has no {' and no '.join(left)}.done")
             if words != item.joined.get((name, part), ""):
                 self._wrong(f"{kind}: its words differ from the deltas: {shorten(words)}")
         else:
@@ -248,12 +263,13 @@ class Grammar:
         """Deltas add up to what `done` says."""
         name, _, end = kind.rpartition(".")
         if end == "delta":
-            if name == "response.output_audio":
+            if name == SOUND:
                 if not base64.b64decode(event["delta"]):
                     self._wrong(f"{kind}: no sound in it", DELTAS)
                 return
             item.joined[name, part] = item.joined.get((name, part), "") + event["delta"]
             return
+        item.ended.add((name, part))
         whole = next((event[one] for one in ("text", "transcript", "arguments") if one in event), None)
         if whole is not None and whole != item.joined.get((name, part), ""):
             self._wrong(f"{kind}: differs from the deltas: {shorten(whole)}")
@@ -261,5 +277,5 @@ class Grammar:
 
 def _words(part: Json) -> tuple[str, str]:
     if "transcript" in part:
-        return "response.output_audio_transcript", part["transcript"]
-    return "response.output_text", part.get("text", "")
+        return WORDS, part["transcript"]
+    return TEXT, part.get("text", "")

@@ -74,8 +74,10 @@ async def cancel_one(run: Run) -> None:
         ended = await peer.begin(conversation="none", max_output_tokens=LONG_TOKENS)
         await peer.send("response.cancel", response_id=ended["id"])
         equal("status of the cancelled one", at(await peer.done(ended["id"]), "status"), "cancelled")
+        cut = peer.events[-1]
         status = at(await peer.done(kept["id"]), "status")
         expect(status in ("completed", "incomplete"), "the other one to complete", status)
+        scenes.still_open(peer, kept["id"], cut)
 
 
 @check(144, "a cancel before the first token gives response.done without output")
@@ -105,9 +107,10 @@ async def beside_speech(run: Run) -> None:
         await peer.wait("response.output_audio.delta", within_s=peer.patience_s)
         await peer.play(run.speech)
         await peer.play(silence(TAIL_MS))
-        await peer.wait("input_audio_buffer.speech_started", within_s=peer.patience_s)
+        started = await peer.wait("input_audio_buffer.speech_started", within_s=peer.patience_s)
         status = at(await peer.done(beside["id"]), "status")
         expect(status in ("completed", "incomplete"), "a response that completes", status)
+        scenes.still_open(peer, beside["id"], started)
 
 
 @check(139, "no event of a response follows its response.done", last=True)

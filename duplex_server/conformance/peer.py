@@ -71,13 +71,14 @@ class Peer:
         since: int = 0,
         *,
         where: Where = lambda event: True,
-        within_s: float = SOON_S,
+        within_s: float | None = None,
         errors: bool = False,
     ) -> Json:
         """The first event of a type from an index on. An `error` that comes before it ends the wait, unless allowed.
 
-        Raises `Deviation` when it does not come.
+        Raises `Deviation` when it does not come in time: soon, unless more is given.
         """
+        within_s = SOON_S if within_s is None else within_s
         try:
             async with asyncio.timeout(within_s), self._news:
                 while True:

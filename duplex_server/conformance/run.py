@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any, TypedDict, TypeVar, Unpack
 
 import httpx
@@ -17,14 +19,24 @@ from websockets.typing import Subprotocol
 
 from duplex_server.conformance.checks import Deviation, Json, NotApplicable, at, expect, shorten
 from duplex_server.conformance.peer import SOON_S, Peer
+from duplex_server.conformance.report import Result
 from duplex_server.conformance.sound import Pcm
 from duplex_server.conformance.target import Target
 
 CONNECT_S = 15.0
+CLOSE_S = 1.0
+ROOM_S, RETRY_S = 3.0, 0.1
+"""A server may need a moment until the session that was closed last makes room for the next one."""
 MOST_FRAME_BYTES = 64 * 1024 * 1024
 """Far more than a server may send, so that one that sends too much is told of, not hung up on."""
 HOPELESS = 3
 """After so many openings in a row that led to nothing, no further one is tried."""
+
+FULL = (429, 503)
+"""What a server answers that takes no more sessions for now."""
+
+NUMBER: ContextVar[int] = ContextVar("NUMBER", default=0)
+"""The number of the check that is being made."""
 
 T = TypeVar("T")
 
@@ -44,7 +56,7 @@ class Run:
         self.target, self._speech, self.patience_s = target, speech, patience_s
         self.peers: list[tuple[int, Peer]] = []  # with the number of the check that opened it
         self.refusals: list[tuple[str, int, Mapping[str, str], bytes]] = []
-        self.number = 0
+        self.asides: tuple[asyncio.Task[Result], ...] = ()
         self._made: dict[object, Any | Exception] = {}
         self._lost = 0
 
@@ -116,7 +128,7 @@ class Run:
         """A WebSocket, whatever comes over it."""
         socket = await self._open(query, opening)
         peer = Peer(socket, self.patience_s)
-        self.peers.append((self.number, peer))
+        self.peers.append((NUMBER.get(), peer))
         listening = asyncio.create_task(peer.listen())
         try:
             yield peer
@@ -137,29 +149,46 @@ class Run:
         if self._lost >= HOPELESS:
             raise Deviation("a session", f"not tried: the last {HOPELESS} openings led to none")
         url = self.target.socket(query, opening.get("path"))
-        try:
-            return await connect(
-                url,
-                additional_headers=opening.get("headers", self.target.headers),
-                subprotocols=[Subprotocol(name) for name in opening.get("protocols", ())] or None,
-                open_timeout=CONNECT_S,
-                close_timeout=1.0,
-                max_size=MOST_FRAME_BYTES,
-                max_queue=None,
-                compression=None,
-                proxy=None if self.target.local else True,
-                ssl=_trusting() if self.target.secure and self.target.local else None,
-            )
-        except InvalidStatus as error:
-            answer = error.response
-            told = dict(answer.headers.raw_items())
-            self.refusals.append(
-                (f"WebSocket {url}", answer.status_code, httpx.Headers(told), bytes(answer.body or b""))
-            )
-            raise _Refused(answer) from error
-        except (InvalidHandshake, InvalidMessage, OSError, EOFError, TimeoutError) as error:
-            self._lost += 1
-            raise Deviation("a WebSocket", f"{type(error).__name__}: {error}") from error
+        ends_s = time.monotonic() + ROOM_S
+        while True:
+            try:
+                return await self._connect(url, opening)
+            except InvalidStatus as error:
+                if error.response.status_code not in FULL or time.monotonic() > ends_s:
+                    raise self._refusal(url, error) from error
+                ends_s += await self._make_room()
+            except (InvalidHandshake, InvalidMessage, OSError, EOFError, TimeoutError) as error:
+                self._lost += 1
+                raise Deviation("a WebSocket", f"{type(error).__name__}: {error}") from error
+
+    async def _make_room(self) -> float:
+        """Let a session end that takes up the room of the next one; gives the seconds that this took."""
+        began_s = time.monotonic()
+        waiting = [task for task in self.asides if not task.done()]
+        if waiting and asyncio.current_task() not in waiting:
+            await asyncio.wait(waiting)
+        await asyncio.sleep(RETRY_S)
+        return time.monotonic() - began_s if waiting else 0.0
+
+    def _refusal(self, url: str, error: InvalidStatus) -> _Refused:
+        answer = error.response
+        headers = httpx.Headers(dict(answer.headers.raw_items()))
+        self.refusals.append((f"WebSocket {url}", answer.status_code, headers, bytes(answer.body or b"")))
+        return _Refused(answer)
+
+    async def _connect(self, url: str, opening: Opening) -> ClientConnection:
+        return await connect(
+            url,
+            additional_headers=opening.get("headers", self.target.headers),
+            subprotocols=[Subprotocol(name) for name in opening.get("protocols", ())] or None,
+            open_timeout=CONNECT_S,
+            close_timeout=CLOSE_S,
+            max_size=MOST_FRAME_BYTES,
+            max_queue=None,
+            compression=None,
+            proxy=None if self.target.local else True,
+            ssl=_trusting() if self.target.secure and self.target.local else None,
+        )
 
 
 def _trusting() -> ssl.SSLContext:

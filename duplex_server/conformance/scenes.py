@@ -12,6 +12,7 @@ from duplex_server.conformance.sound import BYTES_PER_MS, silence
 
 LEAD_MS, TAIL_MS = 1500, 1500
 """Silence around speech: long enough for any server to hear where the speech begins and ends."""
+SHORT_TOKENS = 20
 ANSWER_TOKENS = 40
 LONG_TOKENS = 400
 STORY = "Tell me a long story about a river, in many sentences."
@@ -88,7 +89,7 @@ async def spoken(run: Run) -> Spoken:
     async with run.session() as peer:
         await peer.update(
             audio={"input": {"transcription": {"model": "whisper-1"}, "turn_detection": {"type": "server_vad"}}},
-            max_output_tokens=ANSWER_TOKENS,
+            max_output_tokens=SHORT_TOKENS,
         )
         call = Call(peer)
         turn = await take_turn(run, call)
@@ -152,3 +153,10 @@ async def met(peer: Peer, attempt: Callable[[Peer], Awaitable[Json | None]], mis
         if await attempt(peer) is not None:
             return f"met at attempt {number + 1}"
     raise NotApplicable(f"{missed}, {ATTEMPTS} times")
+
+
+def still_open(peer: Peer, response_id: str, event: Json) -> None:
+    """Raise `NotApplicable` when a response that went well was over before the event that it should outlive."""
+    ends = [one for one in peer.of("response.done") if one["response"]["id"] == response_id]
+    if ends and peer.events.index(ends[0]) < peer.events.index(event):
+        raise NotApplicable(f"the response was over before {event['type']}")

@@ -75,16 +75,14 @@ BETA_NAMES = {
 }
 """What the older dialect calls otherwise."""
 
-ITEM_TYPES = frozenset(
-    (
-        "message",
-        "function_call",
-        "function_call_output",
-        "mcp_list_tools",
-        "mcp_call",
-        "mcp_approval_request",
-        "mcp_approval_response",
-    )
+ITEM_TYPES = (
+    "message",
+    "function_call",
+    "function_call_output",
+    "mcp_list_tools",
+    "mcp_call",
+    "mcp_approval_request",
+    "mcp_approval_response",
 )
 STATUSES = ("in_progress", "completed", "cancelled", "incomplete", "failed")
 REASONS = {
@@ -92,6 +90,7 @@ REASONS = {
     "incomplete": ("max_output_tokens", "content_filter"),
 }
 NEVER_NULL = ("status", "name", "call_id", "arguments", "role", "content")
+ROLES = ("user", "assistant", "system")
 PARTS = ("audio", "text")
 GRAMMAR, NULLS, SPOKEN_PARTS, PART_TYPES, USAGE = 180, 110, 111, 122, 134
 """The numbers of the checks under which these findings are told."""
@@ -186,6 +185,8 @@ def _item(item: Json, where: str) -> Iterator[Finding]:
         if name in item and item[name] is None:
             yield Finding(NULLS, f"{where}.{name} is null; it should be left out")
     if item.get("type") == "message":
+        if item.get("role") not in ROLES:
+            yield Finding(GRAMMAR, f"{where}.role: expected one of {ROLES}, got {shorten(item.get('role'))}")
         yield from _content(item, where)
 
 
@@ -224,7 +225,7 @@ def _response(response: Json, where: str) -> Iterator[Finding]:
     if status not in STATUSES:
         yield Finding(GRAMMAR, f"{where}.status: {status!r} is no status of a response")
     reason = details.get("reason") if isinstance(details, dict) else None
-    if status in REASONS and reason not in REASONS[status]:
+    if isinstance(status, str) and status in REASONS and reason not in REASONS[status]:
         yield Finding(
             GRAMMAR, f"{where}.status_details: expected a reason of {REASONS[status]}, got {shorten(details)}"
         )

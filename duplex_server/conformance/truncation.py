@@ -9,7 +9,7 @@ from duplex_server.conformance import scenes
 from duplex_server.conformance.checks import Deviation, Json, NotApplicable, at, check, equal, expect
 from duplex_server.conformance.peer import Peer
 from duplex_server.conformance.run import Run
-from duplex_server.conformance.scenes import ANSWER_TOKENS, STORY, TEXT, input_tokens
+from duplex_server.conformance.scenes import ANSWER_TOKENS, SHORT_TOKENS, STORY, TEXT, input_tokens
 from duplex_server.conformance.sound import BYTES_PER_MS, silence
 
 TRUNCATE = "conversation.item.truncate"
@@ -41,7 +41,7 @@ async def _shorten(run: Run) -> _Shortened:
     """Be answered aloud, then cut the answer, first past its end and then in the middle."""
     async with run.session() as peer:
         await peer.type(STORY)
-        done = await peer.respond(max_output_tokens=ANSWER_TOKENS)
+        done = await peer.respond(max_output_tokens=SHORT_TOKENS)
         item_id = at(done, "output.0.id")
         sent_ms = peer.sound_bytes(done["id"]) / BYTES_PER_MS
         reference = [{"type": "item_reference", "id": item_id}]

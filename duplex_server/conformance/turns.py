@@ -106,9 +106,10 @@ async def uninterrupted(run: Run) -> None:
         await peer.wait("response.output_audio.delta", within_s=peer.patience_s)
         await peer.play(run.speech)
         await peer.play(silence(TAIL_MS))
-        await peer.wait("input_audio_buffer.speech_started", within_s=peer.patience_s)
+        started = await peer.wait("input_audio_buffer.speech_started", within_s=peer.patience_s)
         done = await peer.done(response["id"])
         expect(at(done, "status") in ("completed", "incomplete"), "a response that completes", done)
+        scenes.still_open(peer, response["id"], started)
 
 
 async def _unheard(run: Run) -> Peer:

@@ -46,6 +46,8 @@ OLDER_FIELDS = frozenset(
 UPDATES = ("session.update", "transcription_session.update")
 
 Spelled = tuple[tuple[str, str], ...]
+_Modalities = tuple[Modality, ...] | UnsetType | None
+_Most = MaxTokens | UnsetType | None
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -173,18 +175,9 @@ def nested_session(written: WrittenSession) -> tuple[SessionPatch, Spelled]:
         ),
     )
     heard = msgspec.structs.replace(
-        heard,
-        format=pick(heard.format, "audio.output.format", written.output_audio_format, "output_audio_format"),
-        voice=pick(heard.voice, "audio.output.voice", written.voice, "voice"),
-        speed=pick(heard.speed, "audio.output.speed", written.speed, "speed"),
+        spelling.output(heard, written), speed=pick(heard.speed, "audio.output.speed", written.speed, "speed")
     )
-    modalities = pick(written.output_modalities, "output_modalities", written.modalities, "modalities")
-    most = pick(
-        written.max_output_tokens,
-        "max_output_tokens",
-        written.max_response_output_tokens,
-        "max_response_output_tokens",
-    )
+    modalities, most = spelling.terms(written)
     patch = _without_older(written, SessionPatch)
     if spelling.found:
         audio = AudioPatch(input=told, output=heard)
@@ -202,21 +195,9 @@ def _transcription(written: WrittenSession) -> tuple[SessionPatch, Spelled]:
 
 def _nested_response(written: WrittenResponse) -> tuple[ResponseParams, Spelled]:
     audio = _given(written.audio, AudioPatch)
-    heard = _given(audio.output, AudioOutputPatch)
     spelling = _Spelling("response")
-    pick = spelling.pick
-    heard = msgspec.structs.replace(
-        heard,
-        format=pick(heard.format, "audio.output.format", written.output_audio_format, "output_audio_format"),
-        voice=pick(heard.voice, "audio.output.voice", written.voice, "voice"),
-    )
-    modalities = pick(written.output_modalities, "output_modalities", written.modalities, "modalities")
-    most = pick(
-        written.max_output_tokens,
-        "max_output_tokens",
-        written.max_response_output_tokens,
-        "max_response_output_tokens",
-    )
+    heard = spelling.output(_given(audio.output, AudioOutputPatch), written)
+    modalities, most = spelling.terms(written)
     params = _without_older(written, ResponseParams)
     if spelling.found:
         audio = msgspec.structs.replace(audio, output=heard)
@@ -230,6 +211,22 @@ class _Spelling:
     def __init__(self, root: str) -> None:
         self._root = root
         self.found: list[tuple[str, str]] = []
+
+    def output(self, nested: AudioOutputPatch, written: WrittenSession | WrittenResponse) -> AudioOutputPatch:
+        """How answers sound, for a session or for one response."""
+        return msgspec.structs.replace(
+            nested,
+            format=self.pick(nested.format, "audio.output.format", written.output_audio_format, "output_audio_format"),
+            voice=self.pick(nested.voice, "audio.output.voice", written.voice, "voice"),
+        )
+
+    def terms(self, written: WrittenSession | WrittenResponse) -> tuple[_Modalities, _Most]:
+        """Whether answers are spoken, and how long they may be."""
+        most, older = written.max_output_tokens, written.max_response_output_tokens
+        return (
+            self.pick(written.output_modalities, "output_modalities", written.modalities, "modalities"),
+            self.pick(most, "max_output_tokens", older, "max_response_output_tokens"),
+        )
 
     def pick(self, nested: T | UnsetType, path: str, older: T | UnsetType, name: str) -> T | UnsetType:
         """The value of the field at `path`, which is called `name` in the older dialect."""

@@ -6,6 +6,7 @@ gets stuck. The idea is Brzozowski's (Derivatives of Regular Expressions, 1964).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -150,8 +151,27 @@ def listed(item: Grammar, least: int, most: int) -> Grammar:
     return some if least > 0 or most <= 0 else Choice((EMPTY, some))
 
 
+class _Unfolded(ABC):
+    """A grammar that is a choice, which is made up only when it is looked at."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _more(self) -> Grammar | None:
+        """The choice; None when nothing more may come."""
+
+    @property
+    def first(self) -> int:
+        more = self._more()
+        return more.first if more is not None else 0
+
+    def read(self, byte: int) -> Grammar | None:
+        more = self._more()
+        return more.read(byte) if more is not None else None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Picks:
+class Picks(_Unfolded):
     """The rest of a list in which nothing comes twice: from `least` to `most` of the options, in any order."""
 
     options: tuple[Grammar, ...]
@@ -175,15 +195,6 @@ class Picks:
     def nullable(self) -> bool:
         return self.least <= 0
 
-    @property
-    def first(self) -> int:
-        more = self._more()
-        return more.first if more is not None else 0
-
-    def read(self, byte: int) -> Grammar | None:
-        more = self._more()
-        return more.read(byte) if more is not None else None
-
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -195,7 +206,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Members:
+class Members(_Unfolded):
     """The rest of an object's members, in their order; those that are not required may be left out."""
 
     members: tuple[Member, ...]
@@ -215,15 +226,6 @@ class Members:
     @property
     def nullable(self) -> bool:
         return not any(member.required for member in self.members[self.at :])
-
-    @property
-    def first(self) -> int:
-        more = self._more()
-        return more.first if more is not None else 0
-
-    def read(self, byte: int) -> Grammar | None:
-        more = self._more()
-        return more.read(byte) if more is not None else None
 
 
 # ---- strings ------------------------------------------------------------------------------------------------------
