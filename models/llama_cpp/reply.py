@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from uuid import uuid4
 
 from models.llama_cpp.calls import BEGINNINGS, MARK, Call, Spotter, call_grammar
 from models.llama_cpp.detokenize import TextStream
@@ -12,6 +11,7 @@ from models.llama_cpp.engine import Sampler
 from models.llama_cpp.grammar import ALL, Anything, Choice, Grammar, Run, choice, forced, literal, mask, read, then
 from models.llama_cpp.slots import Slot
 from models.llama_cpp.vocabulary import Drawing, Scores, Vocabulary
+from models.runtime.call_ids import call_id
 from pipeline.chunk import Chunk, Payload, Reply, Text, Think, ToolNamed
 
 _BLANK = Run((mask(b" \n"),))
@@ -129,7 +129,7 @@ class Writing:
         del self.tokens[self.settled :]
         text, grammar = forced(grammar)
         self.tokens += tokenize(f"{loose}{MARK}{text.decode()}")
-        self.call = Call(grammar, f"call_{uuid4().hex}")
+        self.call = Call(grammar, call_id())
         return [*self.call.take(text)]
 
     def go_on(self, scores: Scores, vocabulary: Vocabulary, tokenize: Callable[[str], Sequence[int]]) -> list[Payload]:

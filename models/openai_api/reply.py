@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from models.openai_api.wire import CallEvent, Delta, FunctionDelta, StreamEvent, said_by
+from models.runtime.call_ids import call_id
 from pipeline.chunk import CallDelta, End, Payload, Reply, Text, Usage
 from pipeline.errors import StageError
 
@@ -50,7 +51,7 @@ class ReplyReader:
     def _call(self, call: CallEvent) -> CallDelta:
         first = call.index not in self._call_ids
         if first:  # some servers give no id
-            self._call_ids[call.index] = call.id or f"call_{self._fence.epoch}_{call.index}"
+            self._call_ids[call.index] = call_id(call.id or f"call_{self._fence.epoch}_{call.index}")
         function = call.function or FunctionDelta()
         name = (function.name or "") if first else ""
         if first and not name:

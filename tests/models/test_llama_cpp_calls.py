@@ -10,6 +10,7 @@ import pytest
 
 from models.llama_cpp.engine import Engine
 from models.llama_cpp.thinker import LlamaThinker, Options
+from models.runtime.call_ids import MOST_CHARS
 from pipeline.chunk import (
     CallDelta,
     CallPart,
@@ -87,6 +88,7 @@ def calls_of(chunks: list[Chunk]) -> list[tuple[str, str]]:
     for chunk in chunks:
         if isinstance(chunk.payload, CallDelta):
             name, arguments = found.get(chunk.payload.call_id, (chunk.payload.name, ""))
+            assert len(chunk.payload.call_id) <= MOST_CHARS
             found[chunk.payload.call_id] = (name, arguments + chunk.payload.arguments)
     return list(found.values())
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from models.openai_api.family import FAMILY, Options, describe
+from models.runtime.call_ids import MOST_CHARS
 from pipeline.chunk import (
     CallDelta,
     CallPart,
@@ -188,6 +189,29 @@ def test_the_options_shape_the_request() -> None:
             "max_completion_tokens": 64,
             "messages": [{"role": "user", "content": "Hi"}],
         }
+
+    run(work())
+
+
+def test_an_id_of_a_call_that_clients_can_not_carry_is_replaced_by_one_that_they_can() -> None:
+    long = "chatcmpl-tool-" + 32 * "0"
+
+    async def answer(exchange: Exchange) -> None:
+        await exchange.open_stream()
+        await exchange.events(
+            f'{{"choices":[{{"delta":{{"tool_calls":[{{"index":0,"id":"{long}","function":{{"name":"a"}}}}]}}}}]}}',
+            '{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}}]}',
+            '{"choices":[{"delta":{},"finish_reason":"tool_calls"}]}',
+            "[DONE]",
+        )
+        await exchange.close_stream()
+
+    async def work() -> None:
+        calls = [chunk.payload for chunk in await reply_of(answer, think()) if isinstance(chunk.payload, CallDelta)]
+        assert [(call.name, call.arguments) for call in calls] == [("a", ""), ("", "{}")]
+        (ours,) = {call.call_id for call in calls}
+        assert ours != long
+        assert len(ours) <= MOST_CHARS
 
     run(work())
 
